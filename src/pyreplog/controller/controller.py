@@ -16,11 +16,21 @@ from collections.abc import Collection
 from typing import Final
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller.election import MISSING, PartitionDecision
-from pyreplog.controller.image import LOST_DIRECTORY, BrokerImage, MetadataImage, PartitionKey, ReplicaEnd
+from pyreplog.controller.configs import alter_configs
+from pyreplog.controller.election import MISSING, PartitionDecision, change_record
+from pyreplog.controller.image import (
+    LOST_DIRECTORY,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    PartitionKey,
+    ReplicaEnd,
+    TopicImage,
+)
 from pyreplog.controller.partition_decisions import ELECTION_WAIT_MS, PartitionDecisions
+from pyreplog.controller.partitions import create_partitions
 from pyreplog.controller.sessions import BrokerSession
-from pyreplog.controller.topics import create_topic
+from pyreplog.controller.topics import create_topics, delete_topics
 from pyreplog.ports import Random
 from pyreplog.wire import (
     NO_LEADER,
@@ -32,12 +42,15 @@ from pyreplog.wire import (
     BrokerRegistrationChangeRecord,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     ErrorCode,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
     PartitionChangeRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -371,32 +384,39 @@ class Controller(PartitionDecisions):
 
     def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """Create each topic separately, or refuse it with a reason."""
-        results = []
-        for wanted in request.topics:
-            records, result = create_topic(self.image, wanted, self.random)
-            if not request.validate_only:
-                for record in records:
-                    self._write(record)
-            results.append(result)
-        return CreateTopicsResponse(results)
+        return create_topics(self.image, request, self.random, self._write)
 
     def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         """Delete topics by name or by id. Brokers delete their copies when they apply the
         record."""
-        results = []
-        for wanted in request.topics:
-            topic_id = wanted.topic_id if wanted.name is None else self.image.topic_ids.get(wanted.name, "")
-            topic = self.image.topics.get(topic_id)
-            if topic is None:
-                error = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                results.append(DeletableTopicResult(wanted.name, wanted.topic_id, error))
-                continue
-            for number in topic.partitions:
-                self._reports.removed((topic_id, number), topic.partitions[number])
-                self._waiting.pop((topic_id, number), None)
-            self._write(RemoveTopicRecord(topic_id))
-            results.append(DeletableTopicResult(topic.name, topic_id))
-        return DeleteTopicsResponse(results)
+        return delete_topics(self.image, request, self._remove_topic)
+
+    def _remove_topic(self, topic: TopicImage) -> None:
+        for number, partition in topic.partitions.items():
+            key = (topic.topic_id, number)
+            self._reports.removed(key, partition)
+            self._waiting.pop(key, None)
+        self._write(RemoveTopicRecord(topic.topic_id))
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        """Add partitions to each topic separately, or refuse it with a reason."""
+        return create_partitions(self.image, request, self._write)
+
+    def alter_configs(self, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+        """Change the settings of each topic, or of the cluster, separately, or refuse them with a
+        reason."""
+        return alter_configs(self.image, request, self._write, self._renew)
+
+    def _renew(self, key: PartitionKey, before: PartitionImage, after: PartitionDecision) -> None:
+        """Change a partition, and raise its partition epoch in any case."""
+        if change_record(key, before, after) is None:
+            self._write(PartitionChangeRecord(key[1], key[0]))
+        else:
+            self._change(key, before, after)
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Return whether the controller hears from a broker that has registered here."""
+        return self._sessions.is_alive(broker_id)
 
 
 def _directories(request: BrokerRegistrationRequest) -> tuple[str, ...]:

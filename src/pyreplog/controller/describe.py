@@ -5,11 +5,21 @@ The controller and every node answer these requests, each from its own image.
 
 from __future__ import annotations
 
-from pyreplog.controller.image import MetadataImage, PartitionImage, TopicImage
+from collections.abc import Callable
+from typing import Final
+
+from pyreplog.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from pyreplog.log import is_internal
 from pyreplog.wire import (
     NO_ID,
     NO_LEADER,
+    RESOURCE_BROKER,
     RESOURCE_TOPIC,
+    STATE_FENCED,
+    STATE_OFFLINE,
+    STATE_ONLINE,
+    STATE_STOPPING,
+    STATE_UNKNOWN,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -34,12 +44,18 @@ from pyreplog.wire import (
 
 __all__ = ["answer", "describe_cluster", "describe_configs", "describe_topics", "metadata"]
 
-CONFIG_SOURCE_TOPIC = 1
-CONFIG_SOURCE_DEFAULT = 5
+CONFIG_SOURCE_TOPIC: Final = 1
+CONFIG_SOURCE_CLUSTER: Final = 3
+CONFIG_SOURCE_DEFAULT: Final = 5
 
 
-def answer(image: MetadataImage, body: RequestBody, cluster_id: str) -> ResponseBody | None:
-    """Return the answer to a request that only reads the image; None for any other request."""
+def answer(
+    image: MetadataImage, body: RequestBody, cluster_id: str, is_alive: Callable[[int], bool] | None = None
+) -> ResponseBody | None:
+    """Return the answer to a request that only reads the image; None for any other request.
+
+    ``is_alive``: see :func:`describe_cluster`.
+    """
     if isinstance(body, MetadataRequest):
         return metadata(image, body, cluster_id)
     if isinstance(body, DescribeTopicPartitionsRequest):
@@ -47,7 +63,7 @@ def answer(image: MetadataImage, body: RequestBody, cluster_id: str) -> Response
     if isinstance(body, DescribeConfigsRequest):
         return describe_configs(image, body)
     if isinstance(body, DescribeClusterRequest):
-        return describe_cluster(image, body, cluster_id)
+        return describe_cluster(image, body, cluster_id, is_alive)
     return None
 
 
@@ -85,6 +101,7 @@ def _topic(image: MetadataImage, topic: TopicImage) -> MetadataResponseTopic:
             )
             for number, one in topic.partitions.items()
         ],
+        is_internal=is_internal(topic.name),
     )
 
 
@@ -114,39 +131,67 @@ def describe_topics(image: MetadataImage, request: DescribeTopicPartitionsReques
             )
             for number, one in topic.partitions.items()
         ]
-        topics.append(DescribeTopicPartitionsTopic(name, topic.topic_id, partitions))
+        topics.append(DescribeTopicPartitionsTopic(name, topic.topic_id, partitions, is_internal=is_internal(name)))
     return DescribeTopicPartitionsResponse(topics)
 
 
 def describe_configs(image: MetadataImage, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Return every setting of the requested topics, both given and default."""
+    """Return every setting of the requested topics, given and default, and the cluster's defaults that were given
+    (the resource of all brokers, with an empty name)."""
     return DescribeConfigsResponse([_configs(image, wanted) for wanted in request.resources])
 
 
 def _configs(image: MetadataImage, wanted: DescribeConfigsResource) -> DescribeConfigsResult:
-    topic = image.topic(wanted.resource_name)
-    if wanted.resource_type != RESOURCE_TOPIC or topic is None:
-        error = (
-            ErrorCode.INVALID_REQUEST
-            if wanted.resource_type != RESOURCE_TOPIC
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
-        return DescribeConfigsResult(wanted.resource_type, wanted.resource_name, error_code=error)
+    kind, name = wanted.resource_type, wanted.resource_name
+    topic = image.topic(name) if kind == RESOURCE_TOPIC else None
+    if topic is not None:
+        values = topic.log_config.to_mapping(whole=True)
+    elif kind == RESOURCE_BROKER and not name:
+        values = image.defaults
+    else:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if kind == RESOURCE_TOPIC else ErrorCode.INVALID_REQUEST
+        return DescribeConfigsResult(kind, name, error_code=error)
+    own = {} if topic is None else topic.config
     found = [
         DescribeConfigsResourceResult(
-            key, value, config_source=CONFIG_SOURCE_TOPIC if key in topic.config else CONFIG_SOURCE_DEFAULT
+            key,
+            value,
+            config_source=CONFIG_SOURCE_TOPIC
+            if key in own
+            else CONFIG_SOURCE_CLUSTER
+            if key in image.defaults
+            else CONFIG_SOURCE_DEFAULT,
         )
-        for key, value in topic.log_config.to_mapping(whole=True).items()
+        for key, value in values.items()
         if wanted.configuration_keys is None or key in wanted.configuration_keys
     ]
-    return DescribeConfigsResult(wanted.resource_type, wanted.resource_name, found)
+    return DescribeConfigsResult(kind, name, found)
 
 
-def describe_cluster(image: MetadataImage, request: DescribeClusterRequest, cluster_id: str) -> DescribeClusterResponse:
-    """Return the brokers, including fenced ones if the request asks for them."""
+def describe_cluster(
+    image: MetadataImage,
+    request: DescribeClusterRequest,
+    cluster_id: str,
+    is_alive: Callable[[int], bool] | None = None,
+) -> DescribeClusterResponse:
+    """Return the brokers, including fenced ones if the request asks for them.
+
+    ``is_alive`` returns whether the controller hears from a broker; None: the caller does not know.
+    """
     brokers = [
-        DescribeClusterBroker(one.broker_id, one.address, is_fenced=one.fenced)
+        DescribeClusterBroker(
+            one.broker_id,
+            one.address,
+            is_fenced=one.fenced,
+            state=STATE_UNKNOWN if is_alive is None else _state(one, is_alive),
+        )
         for one in image.brokers.values()
         if request.include_fenced_brokers or not one.fenced
     ]
     return DescribeClusterResponse(cluster_id, brokers=brokers)
+
+
+def _state(broker: BrokerImage, is_alive: Callable[[int], bool]) -> int:
+    if broker.fenced:
+        return STATE_FENCED if is_alive(broker.broker_id) else STATE_OFFLINE
+    return STATE_STOPPING if broker.in_controlled_shutdown else STATE_ONLINE

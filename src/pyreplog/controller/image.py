@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pyreplog.config import LogConfig
+from pyreplog.config import LogConfig, default_min_insync_replicas
 from pyreplog.controller.broker_index import BrokerIndex
 from pyreplog.errors import InternalError
 from pyreplog.wire import (
     NO_LEADER_CHANGE,
+    RESOURCE_BROKER,
     RESOURCE_TOPIC,
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -42,6 +43,7 @@ __all__ = [
     "effective_min_isr",
 ]
 
+_MIN_ISR: Final = "min.insync.replicas"
 ALIKE_MAX: Final = 1024
 """Different partition values that an image keeps for sharing."""
 PartitionKey = tuple[str, int]
@@ -112,7 +114,12 @@ class PartitionImage(NamedTuple):
 
 
 class TopicImage:
-    """One topic: its partitions by number, and its settings as text under Kafka's keys."""
+    """One topic: its partitions by number, and its own settings as text under Kafka's keys.
+
+    ``log_config``: all settings in force. A setting that the topic does not have itself is the
+    cluster's default or else pyreplog's, which is a majority of the replicas for
+    ``min.insync.replicas``.
+    """
 
     __slots__ = ("config", "log_config", "name", "partitions", "topic_id")
 
@@ -146,7 +153,7 @@ class MetadataImage:
     One owner at a time.
     """
 
-    __slots__ = ("_alike", "_index", "brokers", "next_producer_id", "offset", "topic_ids", "topics")
+    __slots__ = ("_alike", "_index", "brokers", "defaults", "next_producer_id", "offset", "topic_ids", "topics")
 
     def __init__(self) -> None:
         self.offset = -1
@@ -155,6 +162,8 @@ class MetadataImage:
         """By topic id, in order of creation."""
         self.topic_ids: dict[str, str] = {}
         """Name -> topic id."""
+        self.defaults: dict[str, str] = {}
+        """The cluster's defaults of topic settings, as text under Kafka's keys."""
         self.next_producer_id = 0
         """The first producer id that was never handed out."""
         self._alike: dict[PartitionImage, PartitionImage] = {}
@@ -167,6 +176,7 @@ class MetadataImage:
         other.brokers = dict(self.brokers)
         other.topics = {topic_id: topic.copy() for topic_id, topic in self.topics.items()}
         other.topic_ids = dict(self.topic_ids)
+        other.defaults = dict(self.defaults)
         other.next_producer_id = self.next_producer_id
         return other
 
@@ -266,7 +276,10 @@ class MetadataImage:
             record.unclean_leader_epoch,
             tuple(record.suspects),
         )
+        is_first = not topic.partitions
         self._set_partition(topic, record.partition_id, partition)
+        if is_first:
+            self.settle(topic)
 
     def _set_partition(self, topic: TopicImage, number: int, partition: PartitionImage) -> None:
         if self._index is not None:
@@ -320,16 +333,33 @@ class MetadataImage:
         self.brokers[record.broker_id] = broker
 
     def _configure(self, record: ConfigRecord) -> None:
-        if record.resource_type != RESOURCE_TOPIC:
-            return
-        topic = self.topic(record.resource_name)
-        if topic is None:
-            raise InternalError(f"metadata: a setting of the unknown topic {record.resource_name!r}")
-        if record.value is None:
-            topic.config.pop(record.name, None)
-        else:
-            topic.config[record.name] = record.value
-        topic.log_config = LogConfig.from_mapping(topic.config)
+        if record.resource_type == RESOURCE_BROKER and not record.resource_name:
+            _set(self.defaults, record)
+            for topic in self.topics.values():
+                self.settle(topic)
+        elif record.resource_type == RESOURCE_TOPIC:
+            found = self.topic(record.resource_name)
+            if found is None:
+                raise InternalError(f"metadata: a setting of the unknown topic {record.resource_name!r}")
+            _set(found.config, record)
+            self.settle(found)
+
+    def settle(self, topic: TopicImage, replica_count: int = 0) -> None:
+        """Work out the settings in force: the topic's own, else the cluster's defaults, else
+        pyreplog's.
+
+        ``replica_count``: that of the topic's first partition, if it is not applied yet.
+        """
+        values = {**self.defaults, **topic.config}
+        if _MIN_ISR not in values:
+            for first in topic.partitions.values():
+                replica_count = len(first.replicas)
+                break
+            if replica_count:
+                values[_MIN_ISR] = str(default_min_insync_replicas(replica_count))
+        config = LogConfig.from_mapping(values)
+        if config != topic.log_config:  # nodes compare by identity
+            topic.log_config = config
 
     # ------------------------------------------------------------------------------------ restating
 
@@ -349,6 +379,7 @@ class MetadataImage:
         ]
         if self.next_producer_id:
             found.append(ProducerIdsRecord(-1, -1, self.next_producer_id))
+        found.extend(ConfigRecord(RESOURCE_BROKER, "", key, value) for key, value in self.defaults.items())
         for topic in self.topics.values():
             found.append(TopicRecord(topic.name, topic.topic_id))
             found.extend(ConfigRecord(RESOURCE_TOPIC, topic.name, key, value) for key, value in topic.config.items())
@@ -370,6 +401,13 @@ class MetadataImage:
                 for number, partition in topic.partitions.items()
             )
         return found
+
+
+def _set(values: dict[str, str], record: ConfigRecord) -> None:
+    if record.value is None:
+        values.pop(record.name, None)
+    else:
+        values[record.name] = record.value
 
 
 def _address(end_points: Sequence[BrokerEndpoint]) -> str:

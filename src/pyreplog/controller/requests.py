@@ -18,6 +18,7 @@ from pyreplog.wire import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeClusterRequest,
@@ -25,6 +26,7 @@ from pyreplog.wire import (
     DescribeTopicPartitionsRequest,
     ElectLeadersRequest,
     ErrorCode,
+    IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
     InitProducerIdResponse,
     MetadataRequest,
@@ -46,7 +48,15 @@ DESCRIPTIONS: Final = (
     DescribeClusterRequest,
 )
 """Requests that only read the image."""
-_ONCE: Final = frozenset({CreateTopicsRequest, DeleteTopicsRequest, ElectLeadersRequest})
+_ONCE: Final = frozenset(
+    {
+        CreatePartitionsRequest,
+        CreateTopicsRequest,
+        DeleteTopicsRequest,
+        ElectLeadersRequest,
+        IncrementalAlterConfigsRequest,
+    }
+)
 """Requests that must be carried out once only. A second copy would give the client a wrong answer
 or undo a later request."""
 
@@ -141,12 +151,19 @@ class ControllerRequests:
             return controller.create_topics(body)
         if isinstance(body, DeleteTopicsRequest):
             return controller.delete_topics(body)
+        if isinstance(body, CreatePartitionsRequest):
+            return controller.create_partitions(body)
+        if isinstance(body, IncrementalAlterConfigsRequest):
+            return controller.alter_configs(body)
         return self.describe(request)
 
     def describe(self, request: Request) -> ResponseBody | None:
         """Answer a request that only reads the image."""
         controller = self._controller
-        return described(request, lambda: describe.answer(controller.image, request.body, controller.cluster_id))
+        return described(
+            request,
+            lambda: describe.answer(controller.image, request.body, controller.cluster_id, controller.is_alive),
+        )
 
     def _is_old(self, body: AlterPartitionRequest, correlation_id: int) -> bool:
         """Return whether these proposals, or later ones of the same broker, were already decided.

@@ -56,6 +56,11 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         return session is not None and session.registered
 
+    def is_alive(self, broker_id: int) -> bool:
+        """Return whether the broker registered here, and its last message was in time."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.registered and session.alive
+
     def began(self, broker_id: int) -> bool:
         """Return whether the broker's incarnation first registered with this controller."""
         session = self._sessions.get(broker_id)

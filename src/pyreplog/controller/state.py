@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from pyreplog.config import LogConfig
 from pyreplog.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from pyreplog.controller.layout import STATE_FILE
 from pyreplog.errors import CorruptError
@@ -39,7 +38,7 @@ class ControllerState(NamedTuple):
 def encode(state: ControllerState) -> bytes:
     """Return the content of the state file."""
     image = state.image
-    body = {
+    body: dict[str, Any] = {
         "cluster_id": state.cluster_id,
         "offset": image.offset,
         "next_producer_id": image.next_producer_id,
@@ -57,6 +56,8 @@ def encode(state: ControllerState) -> bytes:
             [*key, [[member, *end] for member, end in members.items()]] for key, members in image.suspects().items()
         ],
     }
+    if image.defaults:
+        body["defaults"] = image.defaults
     return frame_controller(json.dumps(body, separators=(",", ":")).encode())
 
 
@@ -73,16 +74,17 @@ def _state(body: dict[str, Any]) -> ControllerState:
     image = MetadataImage()
     image.offset = body["offset"]
     image.next_producer_id = body.get("next_producer_id", 0)
+    image.defaults = dict(body.get("defaults", {}))
     for row in body["brokers"]:
         broker = BrokerImage(*row)
         image.brokers[broker.broker_id] = broker._replace(log_dirs=tuple(broker.log_dirs))
     for entry in body["topics"]:
         topic = TopicImage(entry["name"], entry["id"])
         topic.config = dict(entry["config"])
-        topic.log_config = LogConfig.from_mapping(topic.config)
         for number, replicas, isr, elr, last_known, *rest in entry["partitions"]:
             partition = PartitionImage(tuple(replicas), tuple(isr), tuple(elr), tuple(last_known), *rest)
             topic.partitions[number] = image.share(partition)
+        image.settle(topic)
         image.topics[topic.topic_id] = topic
         image.topic_ids[topic.name] = topic.topic_id
     for topic_id, number, members in body["suspects"]:

@@ -1,48 +1,58 @@
-"""Check and place a new topic: pure functions from a request to records.
+"""Check and place a new topic, check its deletion: pure functions from a request to records.
 
-Settings that decide the meaning of an acknowledgement (``durability``, ``min.insync.replicas``) are
-always written for a new topic, so a later change of a default does not change existing topics.
+``durability`` is always written for a new topic, because it can never change. The other settings
+are written if the request has them; a topic follows the cluster's defaults for all others.
 """
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from typing import Final
 
-from pyreplog.config import LogConfig, default_min_insync_replicas
-from pyreplog.controller.image import MetadataImage
+from pyreplog.config import LogConfig
+from pyreplog.controller.image import MetadataImage, TopicImage
 from pyreplog.controller.placement import place
+from pyreplog.controller.refused import RefusedError, unavailable
 from pyreplog.errors import ConfigError, excerpt
+from pyreplog.log import is_internal
 from pyreplog.ports import Random
 from pyreplog.wire import (
-    METADATA_TOPIC,
     RESOURCE_TOPIC,
     ConfigRecord,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
     ErrorCode,
     MetadataRecord,
     PartitionRecord,
     TopicRecord,
 )
 
-__all__ = ["PARTITIONS_MAX", "REPLICATION_FACTOR_DEFAULT", "create_topic", "new_id"]
+__all__ = [
+    "PARTITIONS_MAX",
+    "REPLICATION_FACTOR_DEFAULT",
+    "check_assignment",
+    "check_public",
+    "create_topic",
+    "create_topics",
+    "delete_topics",
+    "new_id",
+    "new_partition",
+    "placed",
+]
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions that one request may create."""
 REPLICATION_FACTOR_DEFAULT: Final = 3
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_RESERVED: Final = (METADATA_TOPIC,)
-
-
-class _RefusedError(Exception):
-    """A refusal: its error code and text, for the one function that builds the answer."""
-
-    def __init__(self, code: ErrorCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 def new_id(random: Random) -> str:
@@ -55,6 +65,20 @@ def new_id(random: Random) -> str:
             return text
 
 
+def create_topics(
+    image: MetadataImage, request: CreateTopicsRequest, random: Random, write: Callable[[MetadataRecord], None]
+) -> CreateTopicsResponse:
+    """Create each topic separately, or refuse it with a reason. ``write`` applies a record to ``image``."""
+    results = []
+    for wanted in request.topics:
+        records, result = create_topic(image, wanted, random)
+        if not request.validate_only:
+            for record in records:
+                write(record)
+        results.append(result)
+    return CreateTopicsResponse(results)
+
+
 def create_topic(
     image: MetadataImage, wanted: CreatableTopic, random: Random
 ) -> tuple[list[MetadataRecord], CreatableTopicResult]:
@@ -63,17 +87,13 @@ def create_topic(
     try:
         _check_name(image, wanted.name)
         placement = _placement(image, wanted)
-        config = _settings(wanted, len(placement[0]))
-    except _RefusedError as refused:
+        config = _settings(image, wanted)
+    except RefusedError as refused:
         return [], CreatableTopicResult(wanted.name, error_code=refused.code, error_message=str(refused))
     topic_id = new_id(random)
     records: list[MetadataRecord] = [TopicRecord(wanted.name, topic_id)]
     records.extend(ConfigRecord(RESOURCE_TOPIC, wanted.name, key, value) for key, value in config.items())
-    for number, replicas in enumerate(placement):
-        isr = tuple(member for member in replicas if image.brokers[member].active)
-        records.append(
-            PartitionRecord(number, topic_id, replicas, isr, leader=isr[0], leader_epoch=0, partition_epoch=0)
-        )
+    records.extend(new_partition(image, topic_id, number, replicas) for number, replicas in enumerate(placement))
     configs = [CreatableTopicConfigs(key, value) for key, value in config.items()]
     return records, CreatableTopicResult(
         wanted.name, topic_id, num_partitions=len(placement), replication_factor=len(placement[0]), configs=configs
@@ -82,14 +102,13 @@ def create_topic(
 
 def _check_name(image: MetadataImage, name: str) -> None:
     if _NAME.fullmatch(name) is None or name in (".", ".."):
-        raise _RefusedError(
+        raise RefusedError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{excerpt(name)} is not a topic name: 1 to 249 of A-Z a-z 0-9 . _ -, and not '.' or '..'",
         )
-    if name in _RESERVED:
-        raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the controller's own")
+    check_public(name, "created", "choose a name that does not begin so")
     if name in image.topic_ids:
-        raise _RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, repr(name))
+        raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, repr(name))
 
 
 def _placement(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, ...]]:
@@ -97,20 +116,26 @@ def _placement(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, 
         return _assigned(image, wanted)
     partition_count = 1 if wanted.num_partitions == -1 else wanted.num_partitions
     if not 1 <= partition_count <= PARTITIONS_MAX:
-        raise _RefusedError(
+        raise RefusedError(
             ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions; it must be 1 to {PARTITIONS_MAX}"
         )
+    count = len(image.brokers)
+    factor = min(REPLICATION_FACTOR_DEFAULT, count) if wanted.replication_factor == -1 else wanted.replication_factor
+    return placed(image, partition_count, factor)
+
+
+def placed(image: MetadataImage, partition_count: int, factor: int) -> list[tuple[int, ...]]:
+    """Return the replicas of new partitions, which live brokers lead. Raise :class:`RefusedError` if that is
+    impossible."""
     active = [broker.broker_id for broker in image.brokers.values() if broker.active]
     fenced = [broker.broker_id for broker in image.brokers.values() if not broker.active]
-    count = len(active) + len(fenced)
-    factor = min(REPLICATION_FACTOR_DEFAULT, count) if wanted.replication_factor == -1 else wanted.replication_factor
     if not active:
-        raise _RefusedError(
-            ErrorCode.BROKER_NOT_AVAILABLE, "no node is up: restart one, or wait until one has registered"
-        )
-    if not 1 <= factor <= count:
-        raise _RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}; there are {count} nodes"
+        raise unavailable()
+    if not 1 <= factor <= len(image.brokers):
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {factor}; there are {len(image.brokers)} nodes: ask for at most so many replicas, or"
+            " add nodes first",
         )
     return place(partition_count, factor, active, fenced, start=image.partition_count())
 
@@ -119,45 +144,78 @@ def _assigned(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, .
     """Return the placement that the request assigns by hand."""
     numbers = [one.partition_index for one in wanted.assignments]
     if sorted(numbers) != list(range(len(numbers))):
-        raise _RefusedError(
+        raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2, ... without a gap"
         )
     if wanted.num_partitions not in (-1, len(numbers)) or wanted.replication_factor not in (
         -1,
         len(wanted.assignments[0].broker_ids),
     ):
-        raise _RefusedError(ErrorCode.INVALID_REQUEST, "give either an assignment or counts")
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "give either an assignment or counts")
     placement: list[tuple[int, ...]] = [()] * len(numbers)
     for one in wanted.assignments:
         replicas = tuple(one.broker_ids)
-        if (
-            not replicas
-            or len(dict.fromkeys(replicas)) != len(replicas)
-            or len(replicas) != len(wanted.assignments[0].broker_ids)
-        ):
-            raise _RefusedError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {one.partition_index}: replicas {list(replicas)}"
-            )
-        unknown = [member for member in replicas if member not in image.brokers]
-        if unknown:
-            raise _RefusedError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {one.partition_index}: no node {unknown[0]}"
-            )
-        if not any(image.brokers[member].active for member in replicas):
-            raise _RefusedError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {one.partition_index}: none of its nodes is up"
-            )
+        check_assignment(image, one.partition_index, replicas, len(wanted.assignments[0].broker_ids))
         placement[one.partition_index] = replicas
     return placement
 
 
-def _settings(wanted: CreatableTopic, replication_factor: int) -> dict[str, str]:
+def check_assignment(image: MetadataImage, number: int, replicas: tuple[int, ...], factor: int) -> None:
+    """Raise :class:`RefusedError` unless ``replicas`` are ``factor`` known nodes, at least one of them live."""
+    if not replicas or len(dict.fromkeys(replicas)) != len(replicas) or len(replicas) != factor:
+        text = f"replicas {list(replicas)}"
+    elif unknown := [member for member in replicas if member not in image.brokers]:
+        text = f"no node {unknown[0]}"
+    elif not any(image.brokers[member].active for member in replicas):
+        text = "none of its nodes is up"
+    else:
+        return
+    raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number}: {text}")
+
+
+def _settings(image: MetadataImage, wanted: CreatableTopic) -> dict[str, str]:
+    """Return the settings to write: the given ones and the durability."""
     given = {one.name: one.value for one in wanted.configs if one.value is not None}
-    given.setdefault("min.insync.replicas", str(default_min_insync_replicas(replication_factor)))
     try:
-        config = LogConfig.from_mapping(given)
+        config = LogConfig.from_mapping({**image.defaults, **given})
     except ConfigError as error:
-        raise _RefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    written = {key: str(value) for key, value in given.items()}
-    written["durability"] = config.durability
-    return written
+        raise RefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return {**given, "durability": config.durability}
+
+
+def new_partition(image: MetadataImage, topic_id: str, number: int, replicas: tuple[int, ...]) -> PartitionRecord:
+    """Return the record that creates a partition, led by its first live replica. REQUIRES a live one."""
+    isr = tuple(member for member in replicas if image.brokers[member].active)
+    return PartitionRecord(number, topic_id, replicas, isr, leader=isr[0], leader_epoch=0, partition_epoch=0)
+
+
+def delete_topics(
+    image: MetadataImage, request: DeleteTopicsRequest, remove: Callable[[TopicImage], None]
+) -> DeleteTopicsResponse:
+    """Delete topics by name or by id, or refuse it with a reason. ``remove`` deletes one."""
+    return DeleteTopicsResponse([_delete(image, wanted, remove) for wanted in request.topics])
+
+
+def _delete(
+    image: MetadataImage, wanted: DeleteTopicState, remove: Callable[[TopicImage], None]
+) -> DeletableTopicResult:
+    topic_id = wanted.topic_id if wanted.name is None else image.topic_ids.get(wanted.name, "")
+    topic = image.topics.get(topic_id)
+    if topic is None:
+        error = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return DeletableTopicResult(wanted.name, wanted.topic_id, error)
+    try:
+        check_public(topic.name, "deleted", "only pyreplog itself changes it")
+    except RefusedError as refused:
+        return DeletableTopicResult(topic.name, topic_id, refused.code, str(refused))
+    remove(topic)
+    return DeletableTopicResult(topic.name, topic_id)
+
+
+def check_public(name: str, done: str, advice: str) -> None:
+    """Raise :class:`RefusedError` if ``name`` is an internal topic's, which cannot be ``done``."""
+    if is_internal(name):
+        raise RefusedError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{excerpt(name)} cannot be {done}: names that begin with '__' are those of internal topics; {advice}",
+        )

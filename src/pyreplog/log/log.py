@@ -183,6 +183,18 @@ class Log(LogTruncator):
         self._take_config(config)
         self._write_to(self._active)
 
+    def retune(self, config: LogConfig) -> bool:
+        """Apply new settings of the same durability at once; return whether they could be kept with the log too. If
+        the disk refuses that, the folder has the old settings, and the caller may try again."""
+        self._check_open()
+        self._take_config(config)
+        self._write_to(self._active)
+        try:
+            write_config(self.disk, self.directory, config)
+        except StorageError:
+            return False
+        return True
+
     def share_memory(self, cache: IndexCache, room: TailBudget) -> None:
         """Share the memory for indexes of closed segments (``cache``) and for appended batches (``room``) with other
         logs of the same owner. REQUIRES that nothing was appended yet."""

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyreplog.config import LogConfig
+from pyreplog.config import INT64_MAX, LogConfig
 from pyreplog.errors import ClosedError, InternalError
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.log import Log
 from pyreplog.log.mark import MarkState
-from pyreplog.log.summary import Summary, decode_body, is_incomplete, is_reported
+from pyreplog.log.summary import Summary, decode_body, due_ms, is_incomplete, is_reported
 from pyreplog.values import TopicPartition
 
 
@@ -41,6 +41,7 @@ class UnloadedLog:
         "failure",
         "flushed_offset",
         "high_watermark",
+        "is_retuned",
         "on_load",
         "start_offset",
         "topic_id",
@@ -70,6 +71,13 @@ class UnloadedLog:
         self.on_load: Callable[[Log], None] | None = None
         self._config = config if config is not None and config.durability == summary.durability else None
         self._load = load
+        #: Whether retention may remove a segment earlier than ``body`` says, by other settings.
+        self.is_retuned = (
+            config is not None
+            and config.retention_ms >= 0
+            and due_ms(body) == INT64_MAX
+            and summary.end_offset > summary.first_base_offset
+        )
 
     def load(self) -> Log:
         """Open the log, call :attr:`on_load`, and return the log.
@@ -115,6 +123,12 @@ class UnloadedLog:
     def config(self) -> LogConfig:
         """The settings. The log is loaded if only its folder has them."""
         return self.load().config if self._config is None else self._config
+
+    def retune(self, config: LogConfig) -> None:
+        """Take new settings of the same durability. The opened log's owner gives them to the log."""
+        if config != self._config:
+            self._config = config
+            self.is_retuned = True
 
     @property
     def durability(self) -> str:

@@ -12,6 +12,7 @@ from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import ClusterView
 from pyreplog.wire import (
     CreatableTopicResult,
+    CreatePartitionsRequest,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
@@ -23,8 +24,10 @@ from pyreplog.wire import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     ErrorCode,
+    IncrementalAlterConfigsRequest,
     MetadataRequest,
     Request,
+    refusal,
 )
 
 __all__ = ["AdminService"]
@@ -45,6 +48,8 @@ class AdminService:
             CreateTopicsRequest: self._create_topics,
             DeleteTopicsRequest: self._delete_topics,
             ElectLeadersRequest: self._elect_leaders,
+            CreatePartitionsRequest: self._refuse,
+            IncrementalAlterConfigsRequest: self._refuse,
         }
 
     def _metadata(self, message: Request) -> None:
@@ -79,6 +84,10 @@ class AdminService:
             CreatableTopicResult(topic.name, error_code=ErrorCode.NOT_CONTROLLER) for topic in message.body.topics
         ]
         self._effects.answer(message.source, message.correlation_id, CreateTopicsResponse(results))
+
+    def _refuse(self, message: Request) -> None:
+        body = refusal(message.body, ErrorCode.NOT_CONTROLLER, "ask the controller")
+        self._effects.respond(message.source, message.correlation_id, body)
 
     def _elect_leaders(self, message: Request) -> None:
         self._effects.answer(

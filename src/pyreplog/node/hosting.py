@@ -6,6 +6,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 
+from pyreplog.config import LogConfig
 from pyreplog.controller import MetadataImage, PartitionKey
 from pyreplog.log import Log, UnloadedLog
 from pyreplog.replica import BrokerStatus, Replica
@@ -17,13 +18,15 @@ __all__ = ["HostedPartition", "ClusterView", "Timers"]
 class HostedPartition:
     """One partition on this node: its log, its state machine, and the node's data about it."""
 
-    __slots__ = ("key", "partition", "replica", "topic_id", "topic_partition", "wake_ns")
+    __slots__ = ("config", "key", "partition", "replica", "topic_id", "topic_partition", "wake_ns")
 
     def __init__(self, key: PartitionKey, topic_partition: TopicPartition, replica: Replica) -> None:
         self.key = key
         self.topic_id, self.partition = key
         self.topic_partition = topic_partition
         self.replica = replica
+        self.config: LogConfig | None = None
+        """The settings that the replica was given last."""
         self.wake_ns = 0
         """The time of its next ``Tick``; 0: none is planned."""
 

@@ -21,13 +21,15 @@ from pyreplog.node.effects import Effects
 from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import ClusterView, HostedPartition
 from pyreplog.ports import Address
-from pyreplog.replica import BrokersApplied, BrokerStatus, MetadataApplied, Replica, Stop
+from pyreplog.replica import BrokersApplied, BrokerStatus, ConfigApplied, MetadataApplied, Replica, Stop
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
     NO_ERROR,
     NO_LEADER,
+    RESOURCE_TOPIC,
     BrokerRegistrationChangeRecord,
+    ConfigRecord,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -186,6 +188,8 @@ class MetadataListener:
                 continue
             elif isinstance(record, _ABOUT_PARTITIONS):
                 self._apply_partition((record.topic_id, record.partition_id))
+            elif isinstance(record, ConfigRecord):
+                self._apply_config_record(record)
             elif isinstance(record, RemoveTopicRecord):
                 for key in [key for key in self.refused if key[0] == record.topic_id]:
                     del self.refused[key]
@@ -250,6 +254,23 @@ class MetadataListener:
         ]:
             self._set_aside(topic_partition)
 
+    def _apply_config_record(self, record: ConfigRecord) -> None:
+        """Give new settings to the replicas of one topic, or of all topics if the cluster's defaults
+        changed."""
+        image = self._standing.image
+        topic = image.topic(record.resource_name) if record.resource_type == RESOURCE_TOPIC else None
+        for one in image.topics.values() if topic is None else (topic,):
+            for number in one.partitions:
+                hosted = self._hosted.get((one.topic_id, number))
+                if hosted is not None:
+                    self._apply_config(hosted)
+
+    def _apply_config(self, hosted: HostedPartition) -> None:
+        config = self._standing.image.topics[hosted.topic_id].log_config
+        if hosted.config is not config:
+            hosted.config = config
+            self._effects.run(hosted, ConfigApplied(config))
+
     def _apply_partition(self, key: PartitionKey) -> None:
         """Pass new metadata of a partition to its replica."""
         partition = self._standing.image.partition(key)
@@ -266,6 +287,7 @@ class MetadataListener:
             hosted = self._host(key, partition)
             if hosted is None:
                 return
+        self._apply_config(hosted)
         if partition.leader != NO_LEADER:
             self._standing.leaderless.pop(key, None)
         elif key not in self._standing.leaderless:
@@ -358,6 +380,8 @@ class MetadataListener:
             topic = topics.get(key[0])
             if topic is None or self._node_id not in partition.replicas or partition.leader == NO_LEADER:
                 continue
+            if not topic.partitions:
+                self._standing.image.settle(topic, len(partition.replicas))
             name = TopicPartition(topic.name, key[1])
             if key not in self._hosted and name not in root.logs and name not in root.damaged:
                 incomplete = self._node_id not in partition.isr

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
+from pyreplog.config import LogConfig
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.ports import Address
 from pyreplog.wire import (
@@ -38,6 +39,7 @@ __all__ = [
     "BrokerStatus",
     "BrokersApplied",
     "CancelFetch",
+    "ConfigApplied",
     "ConsumerFetch",
     "DeleteRecords",
     "Event",
@@ -109,6 +111,16 @@ class BrokersApplied:
     """
 
     brokers: Mapping[int, BrokerStatus]
+
+
+@dataclass(slots=True)
+class ConfigApplied:
+    """The settings in force of the partition's topic, before the metadata that follows them.
+
+    Settings of another durability are ignored: it never changes.
+    """
+
+    config: LogConfig
 
 
 @dataclass(slots=True)
@@ -390,6 +402,7 @@ Event = (
     | Tick
     | MetadataApplied
     | BrokersApplied
+    | ConfigApplied
     | AlterPartitionAnswered
     | ListOffsets
     | OffsetForLeaderEpoch

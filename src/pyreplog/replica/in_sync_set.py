@@ -241,8 +241,15 @@ class InSyncSet:
         others = [broker_id for broker_id in context.replicas if broker_id != context.broker_id]
         self.followers = {broker_id: before.get(broker_id) or Progress(broker_id) for broker_id in others}
         self.remotes = list(self.followers.values())
-        self.min_isr = min(context.log.config.min_insync_replicas, max(1, len(context.replicas)))
+        self.set_minimum()
         return [follower for broker_id, follower in before.items() if broker_id not in self.followers]
+
+    def set_minimum(self) -> None:
+        """Take ``min.insync.replicas`` from the log's settings."""
+        was_below = self.is_below_minimum
+        self.min_isr = min(self.context.log.config.min_insync_replicas, max(1, len(self.context.replicas)))
+        if self.is_below_minimum and not was_below:
+            self.hw_frozen_offset = self.context.log.end_offset
 
     def metadata_applied(self, isr: Sequence[int], now_ns: int, *, newer: bool) -> None:
         """Take the ISR of newer metadata of this epoch. A replay does not change the ISR (P3)."""

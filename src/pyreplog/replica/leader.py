@@ -144,6 +144,11 @@ class Leader(ReplicaRole):
         self.acknowledge_deletes()
         self.advance_high_watermark(now_ns)
 
+    def config_applied(self, now_ns: int) -> None:
+        """Count by the new minimum of in-sync replicas."""
+        self.in_sync_set.set_minimum()
+        self.advance_high_watermark(now_ns)
+
     def exit(self, code: int) -> None:
         """End the role: answer all waiting requests."""
         self.delayed_appends.exit()

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pyreplog.config import INT64_MAX, NodeConfig
+from pyreplog.config import INT64_MAX, LogConfig, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import UnloadedLog
 from pyreplog.mypyc_build import mypyc_attr
@@ -41,6 +41,7 @@ from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokersApplied,
     CancelFetch,
+    ConfigApplied,
     ConsumerFetch,
     DeleteRecords,
     Event,
@@ -73,6 +74,7 @@ WAKE_RETRY_NS: Final = 500_000_000
 _BY_REPLICA: Final[dict[type, str]] = {
     MetadataApplied: "_metadata_applied",
     BrokersApplied: "_brokers_applied",
+    ConfigApplied: "_config_applied",
     Synced: "_synced",
     SyncFailed: "_sync_failed",
     RootFailed: "_root_failed",
@@ -120,10 +122,12 @@ class Replica(ReplicaContext):
     __slots__ = (
         "_flush_at",
         "_flush_ns",
+        "_is_config_kept",
         "_is_segment_full",
         "_may_sync",
         "_of_replica",
         "_of_role",
+        "_settings",
         "_sync_after",
         "role",
         "syncing",
@@ -135,16 +139,12 @@ class Replica(ReplicaContext):
 
     def __init__(self, log: Log | UnloadedLog, broker_id: int, config: NodeConfig) -> None:
         super().__init__(log, broker_id, config)
-        settings = log.config
         self.syncing = False
         self._flush_at = FAR_FUTURE_NS
-        self._flush_ns = (
-            settings.flush_ms * 1_000_000
-            if not self.needs_sync and settings.flush_ms < FAR_FUTURE_NS // 1_000_000
-            else 0
-        )
-        self._sync_after = 1 if self.needs_sync or settings.flush_ms == 0 else settings.flush_messages
-        self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
+        self._settings: LogConfig = log.config
+        # Whether the log's folder has these settings too, if the log is open.
+        self._is_config_kept = True
+        self._take_flush_settings()
         # A full segment is synced whatever the flush settings say. Asking the log at every event
         # would take a tenth of all time, so a flag holds the answer.
         self._is_segment_full = False
@@ -153,6 +153,16 @@ class Replica(ReplicaContext):
         self.role: ReplicaRole = NoLeaderRole(self)
         self._of_role = _handlers(NoLeaderRole, _BY_ROLE)
         self._of_replica = _handlers(type(self), _BY_REPLICA)
+
+    def _take_flush_settings(self) -> None:
+        settings = self._settings
+        self._flush_ns = (
+            settings.flush_ms * 1_000_000
+            if not self.needs_sync and settings.flush_ms < FAR_FUTURE_NS // 1_000_000
+            else 0
+        )
+        self._sync_after = 1 if self.needs_sync or settings.flush_ms == 0 else settings.flush_messages
+        self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
 
     # -- what others may look at
 
@@ -251,6 +261,25 @@ class Replica(ReplicaContext):
         self.brokers = event.brokers
         self.role.brokers_applied(event, now_ns)
 
+    def _config_applied(self, event: ConfigApplied, now_ns: int) -> None:
+        config = event.config
+        if config.durability != self._settings.durability:
+            return
+        self._settings = config
+        self._take_flush_settings()
+        if isinstance(self.log, UnloadedLog):
+            self.log.retune(config)
+        else:
+            self._retune(self.log)
+        if not self._is_config_kept:
+            self.wake_by(now_ns + WAKE_RETRY_NS)
+        self.role.config_applied(now_ns)
+
+    def _retune(self, log: Log) -> None:
+        """Give an open log the settings. They count at once; keeping them in its folder may need another try."""
+        if (log.config != self._settings or not self._is_config_kept) and log.failure is None and not log.closed:
+            self._is_config_kept = log.retune(self._settings)
+
     def _synced(self, event: Synced, now_ns: int) -> None:
         self.syncing = False
         if isinstance(self.role, OfflineRole):
@@ -273,6 +302,10 @@ class Replica(ReplicaContext):
             self.wake_at = FAR_FUTURE_NS
         if self.log.incomplete and self.partition_epoch >= 0 and not isinstance(self.role, OfflineRole):
             self._note_standing(now_ns, in_sync=self.in_sync)
+        if not self._is_config_kept and not isinstance(self.log, UnloadedLog):
+            self._retune(self.log)
+            if not self._is_config_kept and self.log.failure is None:
+                self.wake_by(now_ns + WAKE_RETRY_NS)
         self.role.tick(event, now_ns)
         if self._flush_at < FAR_FUTURE_NS:
             self.wake_by(self._flush_at)
@@ -287,6 +320,7 @@ class Replica(ReplicaContext):
     def log_loaded(self, log: Log) -> None:
         """Use ``log``, which was opened, instead of its handle."""
         super().log_loaded(log)
+        self._retune(log)
         self._is_segment_full = log.has_unsynced_segment
         log.on_roll = self._note_roll
 

@@ -84,6 +84,9 @@ class ReplicaRole:
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
         """Handle a new ``context.brokers``."""
 
+    def config_applied(self, now_ns: int) -> None:
+        """Handle new settings of ``context.log``."""
+
     def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
         """Ignore the leader's answer: it is too late."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, Final, NoReturn, SupportsIndex
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
@@ -46,8 +46,10 @@ from pyreplog.wire import (
 
 NODES_TIMEOUT_S = 10.0
 """Seconds that a call waits until a restarted controller has heard from a node."""
-CONFIG_OF_TOPIC = 1
-"""Kafka's config source for a setting of the topic itself."""
+DEFAULT_CONFIG: Final = 5
+"""Kafka's config source for a setting that neither the topic nor the cluster was given."""
+
+MIN_ISR: Final = "min.insync.replicas"
 
 __all__ = ["Admin", "PartitionDescription", "TopicDescription", "description_of"]
 
@@ -329,6 +331,6 @@ def description_of(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigs
             entry.name: entry.value
             for result in configs.results
             for entry in result.configs
-            if entry.config_source == CONFIG_OF_TOPIC and entry.value is not None
+            if (entry.config_source != DEFAULT_CONFIG or entry.name == MIN_ISR) and entry.value is not None
         },
     )

@@ -31,20 +31,21 @@ def create(setup: ControllerSetup, *topics: CreatableTopic) -> list[int]:
     return [result.error_code for result in setup.controller.create_topics(CreateTopicsRequest(topics)).topics]
 
 
-def test_defaults_are_written_down() -> None:
-    """Replication is 3 where there are as many nodes; min.insync.replicas is RF/2 + 1; both it and the durability
-    are recorded."""
+def test_defaults() -> None:
+    """Replication is 3 where there are as many nodes. min.insync.replicas is RF/2 + 1, and the cluster's default can
+    change it. The durability is recorded, because it never changes."""
     setup = ControllerSetup()
     assert create(setup, CreatableTopic("a")) == [0]
     topic = setup.image.topic("a")
     assert topic is not None
-    assert topic.config == {"min.insync.replicas": "2", "durability": "sync"}
+    assert topic.config == {"durability": "sync"}
+    assert topic.log_config.min_insync_replicas == 2
     assert len(topic.partitions) == 1
     assert sorted(topic.partitions[0].replicas) == [1, 2, 3]
     assert create(setup, CreatableTopic("b", 1, 1)) == [0]
     other = setup.image.topic("b")
     assert other is not None
-    assert other.config["min.insync.replicas"] == "1"
+    assert other.log_config.min_insync_replicas == 1
 
 
 def test_five_replicas_need_three() -> None:

@@ -1,0 +1,179 @@
+"""Change the settings of a topic or the defaults of the cluster: pure functions from a request to records.
+
+A change of the effective ``min.insync.replicas`` voids what the controller knows about eligible
+leader replicas, because that knowledge rests on a high watermark that stood still below the old
+minimum. So every partition that the change concerns gets a partition change of its own, in the same
+decision and after the setting:
+
+* It clears the ELR. While a partition has no leader, its high watermark cannot move, so its
+  eligible replicas are as complete as its in-sync ones: they join the ISR.
+* It raises the partition epoch. A leader proposes in-sync sets under the minimum that it knows.
+  After the change the controller accepts a proposal only with the new partition epoch, which the
+  leader learns together with the new minimum. Otherwise a leader that still counts by a lower
+  minimum could acknowledge records that only it has, while the controller already counts the
+  replica that it has just dropped as eligible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from pyreplog.config import LogConfig
+from pyreplog.controller.election import PartitionDecision
+from pyreplog.controller.image import MetadataImage, PartitionImage, PartitionKey, TopicImage
+from pyreplog.controller.refused import RefusedError
+from pyreplog.controller.topics import check_public
+from pyreplog.errors import ConfigError, excerpt
+from pyreplog.wire import (
+    CONFIG_DELETE,
+    CONFIG_SET,
+    NO_LEADER,
+    RESOURCE_BROKER,
+    RESOURCE_TOPIC,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    ConfigRecord,
+    ErrorCode,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    MetadataRecord,
+)
+
+__all__ = ["alter_config", "alter_configs"]
+
+_DURABILITY: Final = "durability"
+_DEFAULTS: Final = LogConfig().to_mapping(whole=True)
+_KINDS: Final = {RESOURCE_TOPIC: "a topic", RESOURCE_BROKER: "the cluster's defaults"}
+
+
+def alter_configs(
+    image: MetadataImage,
+    request: IncrementalAlterConfigsRequest,
+    write: Callable[[MetadataRecord], None],
+    renew: Callable[[PartitionKey, PartitionImage, PartitionDecision], None],
+) -> IncrementalAlterConfigsResponse:
+    """Change the settings of each resource separately, or refuse them with a reason.
+
+    ``write`` applies a record to ``image``. ``renew`` changes a partition and raises its partition epoch.
+    """
+    responses = []
+    for wanted in request.resources:
+        records, response = alter_config(image, wanted)
+        responses.append(response)
+        if request.validate_only or not records:
+            continue
+        before = {topic_id: topic.log_config.min_insync_replicas for topic_id, topic in image.topics.items()}
+        for record in records:
+            write(record)
+        for topic_id, topic in image.topics.items():
+            if topic.log_config.min_insync_replicas != before[topic_id]:
+                for change in list(_without_eligible(topic, before[topic_id])):
+                    renew(*change)
+    return IncrementalAlterConfigsResponse(responses)
+
+
+def alter_config(
+    image: MetadataImage, wanted: AlterConfigsResource
+) -> tuple[list[ConfigRecord], AlterConfigsResourceResponse]:
+    """Return the records that change the settings, and the answer. A refusal has no records.
+
+    A setting that has the wanted value already needs no record.
+    """
+    kind, name = wanted.resource_type, wanted.resource_name
+    try:
+        if kind == RESOURCE_TOPIC:
+            changes = _of_topic(image, wanted)
+        elif kind == RESOURCE_BROKER and not name:
+            changes = _of_cluster(image, wanted)
+        else:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST,
+                f"settings of {'one node' if kind == RESOURCE_BROKER else f'resource type {kind}'} cannot be changed;"
+                f" those of {' and '.join(_KINDS.values())} can",
+            )
+    except RefusedError as refused:
+        return [], AlterConfigsResourceResponse(kind, name, refused.code, str(refused))
+    records = [ConfigRecord(kind, name, key, value) for key, value in changes.items()]
+    return records, AlterConfigsResourceResponse(kind, name)
+
+
+def _of_topic(image: MetadataImage, wanted: AlterConfigsResource) -> dict[str, str | None]:
+    topic = image.topic(wanted.resource_name)
+    if topic is None:
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, repr(wanted.resource_name))
+    check_public(topic.name, "altered", "only pyreplog itself changes it")
+    changes = _changes(wanted, topic.config)
+    durability = changes.pop(_DURABILITY, topic.log_config.durability)
+    if (durability or LogConfig().durability) != topic.log_config.durability:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"durability of {topic.name!r} is {topic.log_config.durability!r} and cannot be changed, because it says"
+            " what the acknowledgements of its records meant: create another topic with"
+            f" {durability or LogConfig().durability!r}, and copy the records if they are needed there",
+        )
+    _check({**image.defaults, **_applied(topic.config, changes)})
+    return changes
+
+
+def _of_cluster(image: MetadataImage, wanted: AlterConfigsResource) -> dict[str, str | None]:
+    changes = _changes(wanted, image.defaults)
+    if _DURABILITY in changes:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            "durability has no default for the cluster: give it to each topic when it is created,"
+            " create_topic(name, config={'durability': 'os'})",
+        )
+    _check(_applied(image.defaults, changes))
+    return changes
+
+
+def _changes(wanted: AlterConfigsResource, there: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the settings to write, by key (None: reset). Raise :class:`RefusedError` for a key that is given twice,
+    and for an operation on a list."""
+    changes: dict[str, str | None] = {}
+    for one in wanted.configs:
+        if one.name in changes:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{excerpt(one.name)} is given twice")
+        if one.config_operation not in (CONFIG_SET, CONFIG_DELETE):
+            raise RefusedError(ErrorCode.INVALID_CONFIG, f"{excerpt(one.name)} is no list: set it, or reset it")
+        if one.config_operation == CONFIG_SET and one.value is None:
+            raise RefusedError(ErrorCode.INVALID_CONFIG, f"{excerpt(one.name)} has no value: give one, or reset it")
+        changes[one.name] = one.value if one.config_operation == CONFIG_SET else None
+    texts = _check({key: _DEFAULTS.get(key, "") if value is None else value for key, value in changes.items()})
+    changes = {key: None if value is None else texts[key] for key, value in changes.items()}
+    return {key: value for key, value in changes.items() if there.get(key) != value}
+
+
+def _applied(there: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    values = {key: value for key, value in there.items() if key not in changes}
+    values.update((key, value) for key, value in changes.items() if value is not None)
+    return values
+
+
+def _check(values: Mapping[str, str]) -> dict[str, str]:
+    """Return all settings as text, as they are with ``values``. Raise :class:`RefusedError` if one is unknown or
+    wrong."""
+    try:
+        return LogConfig.from_mapping(values).to_mapping(whole=True)
+    except ConfigError as error:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _without_eligible(
+    topic: TopicImage, before: int
+) -> Iterator[tuple[PartitionKey, PartitionImage, PartitionDecision]]:
+    """Yield the partitions whose effective minimum changed, with the state that each of them gets.
+
+    ``before``: the topic's earlier ``min.insync.replicas``.
+    """
+    after = topic.log_config.min_insync_replicas
+    for number, partition in topic.partitions.items():
+        count = len(partition.replicas)
+        if min(before, count) == min(after, count):
+            continue
+        isr = partition.isr
+        if partition.leader == NO_LEADER and partition.elr:
+            members = (*partition.isr, *partition.elr)
+            isr = tuple(member for member in partition.replicas if member in members)
+        yield (topic.topic_id, number), partition, PartitionDecision(isr, (), partition.leader)
