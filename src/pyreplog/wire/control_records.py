@@ -22,6 +22,7 @@ from pyreplog.wire.metadata_layouts import line_at
 from pyreplog.wire.quorum_schemas import KRaftVersionFeature, QuorumEndpoint
 
 __all__ = [
+    "CONTROL_LAYOUTS",
     "NO_DIRECTORY_ID",
     "ControlRecordValue",
     "EndTransactionMarker",
@@ -59,15 +60,16 @@ class LeaderChangeVoter:
 
 @dataclass(slots=True)
 class LeaderChangeMessage:
-    """The first record of a leader's epoch. Type 2, version 1.
+    """The first record of a leader's epoch. Type 2.
 
-    ``granting_voters``: the voters that elected it.
+    ``granting_voters``: the voters that elected it. Version 0, which Kafka writes, leaves out the
+    directory ids. Kafka 4.4 and older read every version as 0, so its tools fail at version 1.
     """
 
     leader_id: int
     voters: Sequence[LeaderChangeVoter]
     granting_voters: Sequence[LeaderChangeVoter]
-    version: int = 1
+    version: int = 0
 
 
 @dataclass(slots=True)
@@ -145,7 +147,7 @@ _BY_TYPE: Final[dict[int, tuple[type, int]]] = {
 }
 """Type -> class and newest version."""
 _TYPES: Final = {kind: (number, newest) for number, (kind, newest) in _BY_TYPE.items()}
-_LAYOUTS: Final[dict[str, str]] = {
+CONTROL_LAYOUTS: Final[dict[str, str]] = {
     "LeaderChangeMessage": (
         "version:int16 leader_id:int32 voters:[LeaderChangeVoter] granting_voters:[LeaderChangeVoter]"
     ),
@@ -180,7 +182,7 @@ _CODECS: dict[tuple[str, int], StructCodec] = {}
 def _codec(name: str, version: int) -> StructCodec:
     found = _CODECS.get((name, version))
     if found is None:
-        line = line_at(_LAYOUTS[name], version)
+        line = line_at(CONTROL_LAYOUTS[name], version)
         found = _CODECS[name, version] = StructCodec(_CLASSES[name], line, lambda inner: _codec(inner, version))
     return found
 

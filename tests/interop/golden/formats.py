@@ -236,7 +236,7 @@ QUORUM_STATE: Final = (
 def metadata() -> dict[str, bytes]:
     """A metadata log of two batches, and a snapshot of it."""
     log, builder = b"", BatchBuilder()
-    voters = [LeaderChangeVoter(2, DIRECTORY_ID)]
+    voters = [LeaderChangeVoter(2)]
     key, value = encode_control_record(LeaderChangeMessage(2, voters, voters))
     builder.append(value, key, (), TIME_MS)
     log += bytes(builder.finish(base_offset=0, leader_epoch=5, control=True))

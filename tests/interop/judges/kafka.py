@@ -96,6 +96,15 @@ def dump(jars: str, folder: Path, *, gaps: bool = False) -> Verdict:
     return Verdict(len(files), batches, records, complaints)
 
 
+def dump_metadata(jars: str, path: Path) -> list[str]:
+    """The lines of the dump tool about one file of a metadata log, decoded. RuntimeError if the tool fails."""
+    done = _java(jars, _dump_class(jars), "--cluster-metadata-decoder", "--files", str(path))
+    lines = done.stdout.splitlines()
+    if done.returncode or any("Exception" in line or _INVALID.search(line) for line in lines):
+        raise RuntimeError(done.stdout[-4000:])
+    return lines
+
+
 class Broker:
     """A fresh single-node broker in ``folder``. Use it in ``with``."""
 

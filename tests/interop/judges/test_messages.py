@@ -18,6 +18,7 @@ import pytest
 
 from pyreplog.wire import LOCAL_TAGS, NO_ID
 from pyreplog.wire.layouts import APIS, CLASSES, LAYOUTS, Api
+from pyreplog.wire.metadata_layouts import line_at
 from tests.interop.judges.kafka import JARS
 from tests.unit.wire.golden_messages import GOLDEN, MESSAGES
 
@@ -39,22 +40,28 @@ class Field(NamedTuple):
     kind: str | list[Field]  # type: ignore[misc]
 
 
+def schemas_in(jars: str, names: str) -> list[dict[str, Any]]:
+    """Every schema in a folder of the jars."""
+    found = []
+    for jar in Path(JARS or "").glob(jars):
+        with zipfile.ZipFile(jar) as archive:
+            for name in archive.namelist():
+                if re.fullmatch(names, name):
+                    text = _TOKEN.sub(
+                        lambda token: "" if token[0].startswith("//") else token[0], archive.read(name).decode()
+                    )
+                    found.append(json.loads(text))
+    return found
+
+
 @cache
 def schemas() -> dict[tuple[int, str], dict[str, Any]]:
     """(api key, "request" or "response") -> the schema, of every message in the jars."""
-    found = {}
-    for jar in Path(JARS or "").glob("kafka-clients-*.jar"):
-        with zipfile.ZipFile(jar) as archive:
-            for name in archive.namelist():
-                if not re.fullmatch(r"common/message/\w+\.json", name):
-                    continue
-                text = _TOKEN.sub(
-                    lambda token: "" if token[0].startswith("//") else token[0], archive.read(name).decode()
-                )
-                schema = json.loads(text)
-                if "apiKey" in schema:
-                    found[schema["apiKey"], schema["type"]] = schema
-    return found
+    return {
+        (schema["apiKey"], schema["type"]): schema
+        for schema in schemas_in("kafka-clients-*.jar", r"common/message/\w+\.json")
+        if "apiKey" in schema
+    }
 
 
 def within(version: int, versions: str) -> bool:
@@ -85,10 +92,10 @@ def theirs(given: list[dict[str, Any]], version: int, common: Mapping[str, Any])
     return found
 
 
-def ours(name: str) -> list[Field]:
-    """The fields of one of our layouts without those that only we have, in order."""
+def ours(name: str, lines: Mapping[str, str] = LAYOUTS, version: int = 0) -> list[Field]:
+    """The fields of one of our layouts without those that only we have, in order. ``version``: of a record."""
     found = []
-    for word in LAYOUTS[name].split():
+    for word in line_at(lines[name], version).split():
         rest, _, tag = word.partition("@")
         if tag and int(tag) >= OUR_TAG_MIN:
             assert (name, rest.partition(":")[0]) in LOCAL_TAGS
@@ -101,7 +108,7 @@ def ours(name: str) -> list[Field]:
             inner, _, inner_type = text[1:-1].partition(":")
             kind = [Field(inner, False, False, None, inner_type)]
         elif text not in PLAIN:
-            kind = ours(text)
+            kind = ours(text, lines, version)
         found.append(Field(field, array, nullable, int(tag) if tag else None, kind))
     return found
 

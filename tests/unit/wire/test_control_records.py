@@ -30,12 +30,12 @@ CASES: list[tuple[ControlRecordValue, str, str]] = [
     (EndTransactionMarker(False, 7), "0000 0000", "0000 00000007"),
     (EndTransactionMarker(True, -1), "0000 0001", "0000 ffffffff"),
     (
-        LeaderChangeMessage(1, [LeaderChangeVoter(1), LeaderChangeVoter(2)], [LeaderChangeVoter(1)], 0),
+        LeaderChangeMessage(1, [LeaderChangeVoter(1), LeaderChangeVoter(2)], [LeaderChangeVoter(1)]),
         "0000 0002",
         "0000 00000001 03 00000001 00 00000002 00 02 00000001 00 00",
     ),
     (
-        LeaderChangeMessage(1, [LeaderChangeVoter(1, ONE)], []),
+        LeaderChangeMessage(1, [LeaderChangeVoter(1, ONE)], [], version=1),
         "0000 0002",
         "0001 00000001 02 00000001 00000000000000000000000000000001 00 01 00",
     ),

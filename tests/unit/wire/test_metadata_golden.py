@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyreplog.record import control_records, records_of, split
+from pyreplog.wire import LOCAL_TAGS
 from pyreplog.wire.control_records import decode_control_record, encode_control_record
 from pyreplog.wire.metadata import OtherMetadataRecord, UnknownMetadataRecord
 from pyreplog.wire.metadata_codec import decode_record, describe_record, encode_record, record_frame
@@ -66,7 +67,7 @@ def same(theirs: Any, ours: Any) -> bool:
     """Whether Kafka's JSON says what our fields say; it leaves out tagged fields at their defaults."""
     if isinstance(theirs, dict):
         assert isinstance(ours, dict)
-        extra = set(ours) - {snake(name) for name in theirs}
+        extra = set(ours) - {snake(name) for name in theirs} - {name for _, name in LOCAL_TAGS}
         return all(same(value, ours[snake(name)]) for name, value in theirs.items()) and all(
             ours[name] in (None, (), 0, -1, -2) for name in extra
         )
