@@ -24,7 +24,6 @@ from pyreplog.wire import (
     SnapshotId,
     VotersRecord,
     VotersRecordVoter,
-    describe_record,
     encode_control_record,
     encode_record,
 )
@@ -32,7 +31,7 @@ from pyreplog.wire.control_records import CONTROL_LAYOUTS
 from pyreplog.wire.metadata_layouts import RECORD_KINDS, RECORD_LAYOUTS, line_at
 from tests.interop.judges.kafka import JARS, dump_metadata
 from tests.interop.judges.test_messages import Field, ours, schemas_in, theirs, within
-from tests.unit.wire.test_metadata_golden import same, snake
+from tests.unit.wire.test_metadata_golden import check_payload
 
 pytestmark = pytest.mark.skipif(JARS is None, reason="KAFKA_JARS names no folder with a broker's jars")
 
@@ -126,11 +125,7 @@ def check_payloads(lines: list[str], values: list[bytes]) -> None:
     payloads = [json.loads(line.partition(" payload: ")[2]) for line in lines if " payload: " in line]
     assert len(payloads) == len(values)
     for payload, value in zip(payloads, values, strict=True):
-        record = describe_record(value)
-        assert isinstance(record, OtherMetadataRecord)
-        assert payload["type"].lower().replace("zk_migration_state_", "zk_migration_") == snake(record.kind)
-        assert payload["version"] == record.version
-        assert same(payload["data"], record.fields), (payload, record)
+        check_payload(payload, value)
 
 
 needs_the_tool = pytest.mark.skipif(not list(Path(JARS or "").glob("kafka_2*")), reason="KAFKA_JARS has no broker")

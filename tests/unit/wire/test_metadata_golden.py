@@ -12,7 +12,7 @@ import pytest
 
 from pyreplog.record import control_records, records_of, split
 from pyreplog.wire import LOCAL_TAGS
-from pyreplog.wire.control_records import decode_control_record, encode_control_record
+from pyreplog.wire.control_records import LeaderChangeMessage, decode_control_record, encode_control_record
 from pyreplog.wire.metadata import OtherMetadataRecord, UnknownMetadataRecord
 from pyreplog.wire.metadata_codec import decode_record, describe_record, encode_record, record_frame
 from tests.interop.golden import units
@@ -91,16 +91,50 @@ def check_decoded(listing: Path, folder: Path) -> None:
     """Compare each line of Kafka's decoding with the record in its file."""
     lines: list[dict[str, Any]] = [json.loads(line) for line in listing.read_text().splitlines()]
     found = {
-        name: {offset: (key, value) for is_control, offset, key, value in records_in(folder / name)}
+        name: {offset: (key, value) for _, offset, key, value in records_in(folder / name)}
         for name in {line["file"] for line in lines}
     }
     assert len(lines) == sum(map(len, found.values()))
     for line in lines:
-        _, value = found[line["file"]][line["offset"]]
-        if "payload" not in line:
-            continue
-        payload, record = line["payload"], describe_record(value)
-        assert isinstance(record, OtherMetadataRecord)
-        assert snake(record.kind) == payload["type"].lower().replace("zk_migration_state_", "zk_migration_")
-        assert record.version == payload["version"]
-        assert same(payload["data"], record.fields), (line, record)
+        key, value = found[line["file"]][line["offset"]]
+        if "LeaderChange" in line:
+            check_leader_change(json.loads(line["LeaderChange"]), key, value)
+        elif "payload" in line:
+            check_payload(line["payload"], value)
+        else:
+            decode_control_record(key, value)
+
+
+def check_payload(payload: dict[str, Any], value: bytes) -> None:
+    """Compare Kafka's decoding of one metadata record with ours."""
+    record = describe_record(value)
+    assert isinstance(record, OtherMetadataRecord)
+    assert snake(record.kind) == payload["type"].lower().replace("zk_migration_state_", "zk_migration_")
+    assert record.version == payload["version"]
+    assert same(payload["data"], record.fields), (payload, record)
+
+
+def check_leader_change(said: dict[str, Any], key: bytes, value: bytes) -> None:
+    """Compare Kafka's decoding of one LeaderChange with ours."""
+    record = decode_control_record(key, value)
+    assert isinstance(record, LeaderChangeMessage)
+    assert (record.version, record.leader_id) == (said["version"], said["leaderId"])
+    for ours, theirs in ((record.voters, said["voters"]), (record.granting_voters, said["grantingVoters"])):
+        assert [voter.voter_id for voter in ours] == [voter["voterId"] for voter in theirs]
+
+
+def test_what_brokers_meant_in_a_sample() -> None:
+    """One record of each type, version and set of fields says what Kafka's decoder says; its bytes come back."""
+    lines = [json.loads(line) for line in (units.HERE / "metadata_records.ndjson").read_text().splitlines()]
+    kinds = set()
+    for line in lines:
+        value = base64.b64decode(line["value"])
+        if "key" in line:
+            key = base64.b64decode(line["key"])
+            check_leader_change(line["decoded"], key, value)
+            assert encode_control_record(decode_control_record(key, value)) == (key, value)
+        else:
+            check_payload(line["decoded"], value)
+            assert encode_record(decode_record(value), line["decoded"]["version"]) == value
+            kinds.add((line["decoded"]["type"], line["decoded"]["version"]))
+    assert len(kinds) == 20
