@@ -14,6 +14,7 @@ import pytest
 from pyreplog.quorum.snapshots import write_snapshot
 from pyreplog.record import BatchBuilder
 from pyreplog.system import SystemDisk
+from pyreplog.testing import SimDisk
 from pyreplog.wire import (
     KRaftVersionFeature,
     KRaftVersionRecord,
@@ -31,6 +32,7 @@ from pyreplog.wire.control_records import CONTROL_LAYOUTS
 from pyreplog.wire.metadata_layouts import RECORD_KINDS, RECORD_LAYOUTS, line_at
 from tests.interop.judges.kafka import JARS, dump_metadata
 from tests.interop.judges.test_messages import Field, ours, schemas_in, theirs, within
+from tests.unit.quorum.quorum_net import FOLDER, QuorumNet
 from tests.unit.wire.test_metadata_golden import check_payload
 
 pytestmark = pytest.mark.skipif(JARS is None, reason="KAFKA_JARS names no folder with a broker's jars")
@@ -172,3 +174,48 @@ def test_a_snapshot_of_ours(tmp_path: Path) -> None:
     assert json.loads(said[0])["lastContainedLogTimestamp"] == 77
     assert json.loads(said[1])["voters"][0]["endpoints"] == [{"name": "CONTROLLER", "host": "controller-2", "port": 0}]
     assert sum("SnapshotFooter" in line for line in lines) == 1
+
+
+def files_of(disk: SimDisk) -> dict[str, bytes]:
+    """The segments and snapshots of a node."""
+    found = {}
+    for name in disk.list(FOLDER):
+        if name.endswith((".log", ".checkpoint")):
+            file = disk.open(f"{FOLDER}/{name}")
+            found[name] = bytes(file.read_at(0, file.size()))
+    return found
+
+
+@needs_the_tool
+@pytest.mark.parametrize("voters", [1, 3])
+def test_a_quorum_of_ours(tmp_path: Path, voters: int) -> None:
+    """Kafka's tool reads all that a quorum wrote: the bootstrap snapshot, two leaders' logs, a snapshot of each."""
+    assert JARS is not None
+    net = QuorumNet(voters)
+    net.advance(5)
+    values = samples()
+    for start in range(0, len(values), 10):
+        net.append(*values[start : start + 10])
+        net.deliver()
+    if voters > 1:
+        net.kill(1)
+        net.advance(10)
+        net.append(values[0])
+        values.append(values[0])
+        net.deliver()
+    node_id, node = net.leader.identity.node_id, net.leader
+    files = files_of(net.disks[node_id])
+    node.write_snapshot(node.high_watermark, values)
+    files = files_of(net.disks[node_id]) | files
+    assert sorted(name.endswith(".log") for name in files) == [False, False, True]
+    for name, data in files.items():
+        path = tmp_path / name
+        path.write_bytes(data)
+        lines = dump_metadata(JARS, path)
+        if name.endswith(".log"):
+            check_payloads(lines, values)
+            assert sum("LeaderChange: " in line for line in lines) == (2 if voters > 1 else 1)
+        else:
+            check_payloads(lines, values if not name.startswith("0" * 20) else [])
+            (said,) = [line.partition("KRaftVoters ")[2] for line in lines if "KRaftVoters " in line]
+            assert [voter["voterId"] for voter in json.loads(said)["voters"]] == list(range(1, voters + 1))
