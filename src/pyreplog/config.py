@@ -514,7 +514,13 @@ _LIMITS: Final = (
 _NAMES: Final = {_key(name): name for name in LogConfig._defaults}
 
 
-_FROM_0: Final = ("replica_fetch_max_bytes", "replica_fetch_backoff_ms")
+_FROM_0: Final = (
+    "replica_fetch_max_bytes",
+    "replica_fetch_backoff_ms",
+    "leader_imbalance_check_interval_ms",
+    "leader_imbalance_per_broker_percentage",
+    "leader_imbalance_grace_ms",
+)
 """The settings of a node that may be 0. With any other interval of 0 a node would do no other work."""
 
 
@@ -543,6 +549,14 @@ class NodeConfig(_Settings):
     """The interval of a node's heartbeats to the controller: at most half of ``session_timeout_ms``."""
     session_timeout_ms: int = 3_000
     """The controller fences a node without a heartbeat for this long."""
+    leader_imbalance_check_interval_ms: int = 300_000
+    """The interval at which the controller looks for partitions that are not led by their preferred replica, the
+    first of their assignment, and lets it lead again. 0: never; ``admin.elect_leaders`` does it on request."""
+    leader_imbalance_per_broker_percentage: int = 10
+    """A node's leaderships are given back only if more than this share of the partitions that prefer the node are led
+    by another one."""
+    leader_imbalance_grace_ms: int = 60_000
+    """No leadership is given back to a node that returned within this time."""
 
     def __post_init__(self) -> None:
         for name in self._defaults:

@@ -29,6 +29,7 @@ from pyreplog.controller.image import (
 )
 from pyreplog.controller.partition_decisions import ELECTION_WAIT_MS, PartitionDecisions
 from pyreplog.controller.partitions import create_partitions
+from pyreplog.controller.preferred_leaders import PreferredLeaders
 from pyreplog.controller.sessions import BrokerSession
 from pyreplog.controller.topics import create_topics, delete_topics
 from pyreplog.ports import Random
@@ -75,6 +76,7 @@ class Controller(PartitionDecisions):
         self._producer_id = 1 << 62
         """The next id to hand out. It starts beyond the written block, so a new controller starts a
         new block."""
+        self._preferred = PreferredLeaders(config, self._may_lead_again, self.elect_preferred)
 
     # -------------------------------------------------------------------------------- the interface
 
@@ -86,6 +88,7 @@ class Controller(PartitionDecisions):
         sets stay, because no replica can leave one without the agreement of a controller.
         """
         image = self.image
+        self._preferred.start(now_ns)
         for broker in list(image.brokers.values()):
             if not broker.fenced:
                 self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=1))
@@ -110,6 +113,7 @@ class Controller(PartitionDecisions):
         whole image.
         """
         image = self.image
+        self._preferred.start(now_ns)
         for broker in image.brokers.values():
             self._sessions.begin(broker.broker_id, now_ns, registered=True)
             session = self._sessions[broker.broker_id]
@@ -126,8 +130,8 @@ class Controller(PartitionDecisions):
 
     def next_deadline_ns(self) -> int | None:
         """Return the time at which :meth:`tick` has work to do if no message arrives before."""
-        session = self._sessions.next_timeout_ns()
-        return min(self._waiting.values() if session is None else (session, *self._waiting.values()), default=None)
+        times = (self._sessions.next_timeout_ns(), self._preferred.next_ns, *self._waiting.values())
+        return min((at_ns for at_ns in times if at_ns is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
         """Fence brokers whose session timed out, one by one; end elections that waited long
@@ -137,6 +141,21 @@ class Controller(PartitionDecisions):
         for key in [key for key, until in self._waiting.items() if until <= now_ns]:
             del self._waiting[key]
             self._elect_or_keep_leader(key, now_ns, patient=False)
+        self._preferred.tick(self.image, now_ns)
+
+    def _may_lead_again(self, key: PartitionKey, partition: PartitionImage, now_ns: int) -> bool:
+        """Return whether the preferred replica may take the leadership from a live leader: it is in
+        sync, undamaged, and back for a while, so that it is not moved to and fro."""
+        preferred = partition.replicas[0]
+        session = self._sessions.get(preferred)
+        return (
+            preferred in partition.isr
+            and not partition.recovering
+            and self._active(preferred)
+            and not self._is_damaged(key, preferred)
+            and session is not None
+            and now_ns - session.unfenced_ns >= self.config.leader_imbalance_grace_ms * _MS
+        )
 
     def try_again(self, now_ns: int) -> None:
         """Schedule timed decisions again after a failed write of the state.
@@ -347,6 +366,7 @@ class Controller(PartitionDecisions):
 
     def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
         self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))
+        self._sessions[broker.broker_id].unfenced_ns = now_ns
         index = self.image.index
         for key in index.members(broker.broker_id).also_in(index.leaderless):
             self._elect_or_keep_leader(key, now_ns)

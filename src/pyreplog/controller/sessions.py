@@ -25,6 +25,8 @@ class BrokerSession:
     began: bool = False
     alive: bool = True
     metadata_offset: int = -1
+    unfenced_ns: int = 0
+    """When the broker was unfenced, or this controller found it so."""
     shutdown_offset: int = -1
     """Offset of the newest record that moved a leadership or membership away (controlled
     shutdown)."""
@@ -49,7 +51,7 @@ class BrokerSessions:
 
     def begin(self, broker_id: int, now_ns: int, *, registered: bool, began: bool = False) -> None:
         """Begin a session, which replaces an older one."""
-        self._sessions[broker_id] = BrokerSession(now_ns, registered, began)
+        self._sessions[broker_id] = BrokerSession(now_ns, registered, began, unfenced_ns=now_ns)
 
     def is_registered(self, broker_id: int) -> bool:
         """Return whether the broker's incarnation registered here and is not known to be dead."""

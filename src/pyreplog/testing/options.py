@@ -125,6 +125,9 @@ class WorldOptions:
                 high_watermark_checkpoint_interval_ms=random.choice([300, 5000]),
                 recovery_point_checkpoint_interval_ms=random.choice([500, 60_000]),
                 log_start_offset_checkpoint_interval_ms=random.choice([700, 60_000]),
+                leader_imbalance_check_interval_ms=random.choice([0, 0, 500]),
+                leader_imbalance_per_broker_percentage=random.choice([0, 10]),
+                leader_imbalance_grace_ms=random.choice([0, 300]),
             ),
             clock_error_ppm=random.choice([0, 0, 45_000]),
         )

@@ -29,6 +29,8 @@ __all__ = [
 
 RANGE_ANSWERS_MAX: Final = 40
 CALM_MS: Final = 700
+REBALANCE_SOON_MS: Final = 10_000
+"""With a longer interval no pass over the preferred leaders falls into a run."""
 
 
 class EverybodyLed(Checker):
@@ -164,6 +166,10 @@ class NoFlapping(Checker):
         """Let time pass and check that no partition epoch has changed."""
         config = world.options.config
         settled_ns = world.healed_ns + (config.session_timeout_ms + config.replica_lag_time_max_ms * 3 // 2) * 1_000_000
+        if 0 < config.leader_imbalance_check_interval_ms < REBALANCE_SOON_MS:
+            # The first pass after the grace time gives the leaderships back.
+            pause_ms = config.leader_imbalance_grace_ms + 2 * config.leader_imbalance_check_interval_ms
+            settled_ns = max(settled_ns, world.clock.monotonic_ns()) + pause_ms * 1_000_000
         world.run_for(max(settled_ns - world.clock.monotonic_ns(), 0) / 1_000_000)
         before: Mapping[PartitionKey, int] = {
             key: partition.partition_epoch for _, key, partition in world.partitions()

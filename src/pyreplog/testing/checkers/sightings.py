@@ -31,6 +31,7 @@ class Sightings(Checker):
                 continue
             if now.leader >= 0 and now.leader != before.leader:
                 self._count(world, "a leader of the elr" if now.leader in before.elr else "a leader of the isr")
+                self._count(world, "a preferred leader again", now.leader == now.replicas[0] and before.leader >= 0)
             if now.leader < 0 <= before.leader:
                 self._count(world, "no leader")
             if now.elr and not before.elr:
