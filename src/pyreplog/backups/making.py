@@ -38,6 +38,7 @@ from pyreplog.log import (
     directory_name,
     duplicate,
     find_logs,
+    holds_cluster,
     is_partition,
     join,
     make_folder,
@@ -215,7 +216,7 @@ class _Run:
                     f"{place.target} is a backup of cluster {there[:64]}, and {place.source} is of cluster"
                     f" {place.cluster_id[:64]}: name a new folder for its backup"
                 )
-        if note is not None and disk.stat(join(source, STATE_FILE)) is None:
+        if note is not None and not holds_cluster(disk, source):
             self._check_roots(target)
 
     def _check_roots(self, target: str) -> None:

@@ -6,7 +6,6 @@ import errno
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log import (
     DEPTH_MAX,
@@ -14,6 +13,7 @@ from pyreplog.log import (
     FoundRoot,
     find_logs,
     has_root_file,
+    holds_cluster,
     is_partition,
     is_refusal,
     join,
@@ -67,7 +67,7 @@ def find_places(disk: Disk, source: str, target: str) -> list[Place]:
             error.errno or errno.EACCES, "this process may not look into it, and it may be a part of the log", folder
         )
     places = []
-    in_cluster = disk.stat(join(source, STATE_FILE)) is not None
+    in_cluster = holds_cluster(disk, source)
     for log in found.logs:
         if log.bare is not None:
             raise ConfigError(
@@ -126,7 +126,7 @@ def _clusters_below(disk: Disk, folder: str, depth: int) -> Iterator[str]:
             cluster = read_cluster(disk, path)
             if cluster:
                 yield cluster
-            elif disk.stat(join(path, STATE_FILE)) is not None or read_nodes(disk, path):
+            elif holds_cluster(disk, path) or read_nodes(disk, path):
                 yield path
             elif depth > 1 and not has_root_file(disk, path) and not is_partition(disk, path):
                 yield from _clusters_below(disk, path, depth - 1)

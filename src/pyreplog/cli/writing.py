@@ -15,11 +15,11 @@ from typing import Literal, Protocol
 from pyreplog.cli.output import ProgressBar, counted, printable, say
 from pyreplog.cli.rows import Row, RowError
 from pyreplog.config import LogConfig, Permissions, batch_max, meant, suggestion
-from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
-from pyreplog.log import is_internal, parse_directory_name
+from pyreplog.log import holds_cluster, is_internal, parse_directory_name
 from pyreplog.record import Ack, BatchBuilder
 from pyreplog.runtime import Cluster, Log, Producer, open_log
+from pyreplog.system import SystemDisk
 from pyreplog.timestamps import TIMESTAMP_MAX
 from pyreplog.values import RecoveryProgress
 
@@ -200,7 +200,13 @@ def _topics_of(path: str) -> list[str]:
 
 def _is_cluster(path: str) -> bool:
     """Whether it is a cluster's folder: its nodes may lie elsewhere."""
-    return (Path(path) / STATE_FILE).exists() or any(Path(path).glob("node-*/meta.properties"))
+    if any(Path(path).glob("node-*/meta.properties")):
+        return True
+    disk = SystemDisk()
+    try:
+        return holds_cluster(disk, path)
+    finally:
+        disk.close()
 
 
 def makes_log(path: str, topic: str | None) -> bool:

@@ -8,6 +8,15 @@ from __future__ import annotations
 
 from pyreplog._core import LogSlice
 from pyreplog.log.backup_note import BackupNote, read_backup_note, refuse_unfinished, write_backup_note
+from pyreplog.log.cluster_metadata import (
+    CONVERTED_NAME,
+    MetadataEnd,
+    MetadataFolder,
+    cluster_of,
+    has_metadata,
+    holds_cluster,
+    newest_metadata,
+)
 from pyreplog.log.controller_file import CONTROLLER_NAME, frame_controller, read_controller, unframe_controller
 from pyreplog.log.damage_skipping import SkippingSource, check_skipping, placed_lists
 from pyreplog.log.discovery import (
@@ -33,6 +42,7 @@ from pyreplog.log.layout import (
     LOCK_NAME,
     LOG_SUFFIX,
     META_PROPERTIES_NAME,
+    METADATA_FOLDER,
     METADATA_TOPIC,
     SPOOL_PREFIX,
     check_topic,
@@ -82,6 +92,7 @@ from pyreplog.log.validator import Appended, LogValidator
 
 __all__ = [
     "CONTROLLER_NAME",
+    "CONVERTED_NAME",
     "AbortedRange",
     "Appended",
     "BACKUP_NAME",
@@ -104,7 +115,10 @@ __all__ = [
     "LogReader",
     "LogRoot",
     "LogSlice",
+    "METADATA_FOLDER",
     "METADATA_TOPIC",
+    "MetadataEnd",
+    "MetadataFolder",
     "META_PROPERTIES_NAME",
     "NewLog",
     "RecoveryListener",
@@ -126,6 +140,7 @@ __all__ = [
     "check_isolation",
     "check_topic",
     "cluster_id_of",
+    "cluster_of",
     "decode_uuid",
     "directory_name",
     "unsafe_permissions",
@@ -136,8 +151,10 @@ __all__ = [
     "find_roots",
     "format_state",
     "frame_controller",
+    "has_metadata",
     "has_root_file",
     "hidden_roots",
+    "holds_cluster",
     "is_internal",
     "is_partition",
     "is_refusal",
@@ -146,6 +163,7 @@ __all__ = [
     "list_topics",
     "log_names",
     "make_folder",
+    "newest_metadata",
     "open_readers",
     "outgoing_name",
     "parent_of",

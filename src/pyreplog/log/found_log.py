@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pyreplog.errors import ConfigError, StorageError
+from pyreplog.log.cluster_metadata import metadata_body, newest_metadata
 from pyreplog.log.controller_file import ControllerBody, controller_body
 from pyreplog.log.layout import METADATA_TOPIC, directory_name, join, name_of, parent_of, parse_directory_name
 from pyreplog.log.missing_partitions import absent_error, absent_reason, foreign_controller
@@ -175,7 +176,7 @@ class FoundLog:
 
     def absent(self, topic: str | None = None) -> dict[TopicPartition, str]:
         """Return the partitions of ``topic`` (None: of all topics) that these folders do not hold
-        completely according to the controller's file, each with the reason.
+        completely according to the cluster's metadata, each with the reason.
 
         Raise :class:`CorruptError` if the only controller's file is that of another cluster.
         """
@@ -186,7 +187,7 @@ class FoundLog:
         self._refuse_absent(self._wanted(topic))
 
     def _wanted(self, topic: str | None) -> dict[TopicPartition, list[str]]:
-        """Return the folders of each partition that the controller's file or a folder names."""
+        """Return the folders of each partition that the cluster's metadata or a folder names."""
         known = self._state()
         named = {} if known is None else known[1].partitions
         wanted: dict[TopicPartition, list[str]] = {key: [] for key in sorted(named) if topic in (None, key.topic)}
@@ -218,15 +219,24 @@ class FoundLog:
         return bool(self._homes) and (home == self._homes[0] or home.startswith(join(self._homes[0], "")))
 
     def _state(self) -> tuple[str, ControllerBody] | None:
-        """Return the controller's file of this cluster and its folder; else a controller's file in the
-        path; None if there is neither."""
+        """Return the cluster's folder, and the topics by the controller's file in it, or else by the
+        nodes' metadata logs; else by another controller's file in the path. None if there is none."""
         if not self._has_asked:
             bodies = [(home, body) for home in self._homes if (body := controller_body(self._disk, home)) is not None]
             mine = [one for one in bodies if not self.roots or one[1].cluster_id == self.cluster_id]
             foreign = [one for one in bodies if self._is_inside(one[0])]
-            self._controller = next(iter(mine or foreign), None)
+            self._controller = next(iter(mine), None) or self._metadata() or next(iter(foreign), None)
             self._has_asked = True
         return self._controller
+
+    def _metadata(self) -> tuple[str, ControllerBody] | None:
+        """Return the cluster's folder and the topics by the newest metadata log of its nodes; None if no
+        node has one."""
+        if self.bare is not None or not self.cluster_id:
+            return None
+        homes = {root.path: root.home or parent_of(root.path) for root in self.roots}
+        newest = newest_metadata(self._disk, list(homes))
+        return None if newest is None else (homes[newest], metadata_body(self._disk, newest, self.cluster_id))
 
     def _compare(self, found: dict[TopicPartition, list[str]]) -> dict[str, Conflict]:
         """Remove the folders of earlier topics from ``found``, and record which of the others conflict."""

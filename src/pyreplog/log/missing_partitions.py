@@ -1,8 +1,8 @@
-"""Partitions of a cluster that the present folders do not hold completely, according to the controller's file.
+"""Partitions of a cluster that the present folders do not hold completely, according to the cluster's metadata.
 
-The controller's file names the partitions, their replicas and their in-sync replicas. If a node's folder is missing,
-the others may hold only some of the topics, or a follower's copy that lacks acknowledged records. Neither may be
-read as if it were complete.
+The controller's file, or the nodes' metadata logs, name the partitions, their replicas and their in-sync replicas. If
+a node's folder is missing, the others may hold only some of the topics, or a follower's copy that lacks acknowledged
+records. Neither may be read as if it were complete.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from pyreplog.config import (
     suggestion,
     whole,
 )
-from pyreplog.controller import STATE_FILE
 from pyreplog.errors import (
     ConfigError,
     CorruptError,
@@ -40,6 +39,7 @@ from pyreplog.log import (
     RecoveryContext,
     RecoveryOptions,
     check_topic,
+    cluster_of,
     deeper_logs,
     directory_name,
     find_roots,
@@ -49,7 +49,6 @@ from pyreplog.log import (
     is_partition,
     list_topics,
     random_uuid,
-    read_cluster,
     root_above,
     topic_id_of,
     unsafe_permissions,
@@ -413,9 +412,8 @@ def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[i
 def _cluster_of(disk: Disk, folder: str) -> str | None:
     """Return the folder of the cluster that ``folder`` is, lies in, or names as its own; None if it belongs to no
     cluster."""
-    places = (folder, os.path.dirname(os.path.abspath(folder)))
-    found = next((place for place in places if disk.stat(f"{place}/{STATE_FILE}") is not None), None)
-    return found or read_cluster(disk, folder) or None
+    found = cluster_of(disk, os.path.abspath(folder))
+    return folder if found == os.path.abspath(folder) else found
 
 
 def check_alone(disk: Disk, folder: str, what: str = "log") -> None:

@@ -11,7 +11,9 @@ from typing import Final
 from pyreplog.controller import STATE_FILE, BrokerImage
 from pyreplog.errors import ConfigError, CorruptError, StorageError
 from pyreplog.log import (
+    CONVERTED_NAME,
     has_root_file,
+    holds_cluster,
     is_partition,
     read_cluster,
     read_nodes,
@@ -150,8 +152,8 @@ class NodeFolders:
         """Raise :class:`ConfigError` if a folder outside names a cluster in another folder that still exists. This
         cluster may be a copy of that one, and its controller may know less than the node."""
         owner = _cluster_in(self._disk, folder) if self._is_outside(folder) else ""
-        theirs = self._disk.stat(f"{owner}/{STATE_FILE}") if owner not in ("", self._path) else None
-        mine = self._disk.stat(f"{self._path}/{STATE_FILE}")
+        theirs = self._disk.stat(owner) if owner not in ("", self._path) and holds_cluster(self._disk, owner) else None
+        mine = self._disk.stat(self._path)
         if theirs is not None and (mine is None or theirs.identity != mine.identity):
             raise ConfigError(
                 f"{folder} belongs to the cluster in {owner}, which is still there, and {self._path} may be a copy of"
@@ -191,7 +193,8 @@ def _names(disk: Disk, path: str, *, is_known: bool) -> Sequence[str]:
     names = disk.list(path) if stat is not None else ()
     if "meta.properties" in names:
         raise ConfigError(f"{path} is the folder of a single log or node; a cluster's folder holds node-1, node-2, ...")
-    if not is_known and STATE_FILE not in names and not any(name.startswith("node-") for name in names):
+    is_cluster = any(name in (STATE_FILE, CONVERTED_NAME) or name.startswith("node-") for name in names)
+    if not is_known and not is_cluster:
         check_alone(disk, path, "cluster")
     return names
 

@@ -10,9 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pyreplog.config import INT32_MAX, LogConfig, producer_batch_max, suggestion
-from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
-from pyreplog.log import Finder, check_topic, find_roots, is_internal, read_cluster, read_config
+from pyreplog.log import Finder, check_topic, cluster_of, find_roots, is_internal, read_config
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
 
@@ -59,15 +58,15 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
         return SinkTarget(path, False, {}, None if by_column else topic or _folder_topic(path))
     if not stat.is_directory:
         raise ConfigError(f"path {path} is a file; it must be the folder of a log or of a cluster")
-    is_cluster = disk.stat(f"{path}/{STATE_FILE}") is not None
     parent = os.path.dirname(path)
-    cluster = parent if disk.stat(f"{parent}/{STATE_FILE}") is not None else read_cluster(disk, path)
+    cluster = cluster_of(disk, path)
+    is_cluster = cluster == path
     if not is_cluster and cluster:
         raise ConfigError(f"path {path} is one node of a cluster: write to the cluster, {cluster}")
     if not is_cluster and (roots := find_roots(disk, path)) and roots != [path]:
         named = ", ".join(os.path.relpath(root, path) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
         raise ConfigError(
-            f"path {path} holds the folders of other logs, or of nodes ({named}), and no controller's state: no process"
+            f"path {path} holds the folders of other logs, or of nodes ({named}), and no cluster's metadata: no process"
             " could append to them through it; write to one log's own folder, or to a new one"
         )
     try:
