@@ -162,7 +162,7 @@ class Leaders(Followers):
         if outcome is not None:
             self._answer_fetch(request, outcome)
             return
-        if not self.take_progress(progress, part.fetch_offset):
+        if not self.take_progress(ReplicaKey(replica_id, part.replica_directory_id), progress, part.fetch_offset):
             self._answer_fetch(request, PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE))
             return
         progress.round = max(progress.round, min(body.session_id, role.round))
@@ -200,13 +200,13 @@ class Leaders(Followers):
             found = role.progress[key] = ReplicaProgress()
         return found
 
-    def take_progress(self, progress: ReplicaProgress, offset: int) -> bool:
+    def take_progress(self, key: ReplicaKey, progress: ReplicaProgress, offset: int) -> bool:
         """Note that a replica has everything below ``offset``, flushed.
 
-        Return False if it had acknowledged more in this epoch: it lost records, unless the fetch is
-        an old one that the network kept. It does not count until it has as much again.
+        Return False if it had acknowledged more in this epoch, or more that is committed: it lost
+        records, unless the network delayed an old fetch. It does not count until it has as much again.
         """
-        if offset < progress.offset:
+        if offset < max(progress.offset, self.remembered.get(key, 0)):
             progress.rolled_back = True
             return False
         progress.rolled_back = False
@@ -215,6 +215,9 @@ class Leaders(Followers):
             progress.caught_up_ms = progress.fetched_ms
         progress.offset = offset
         progress.end_at_fetch = end
+        committed = min(offset, self.high_watermark)
+        if key in self.voters and committed > self.remembered.get(key, 0):
+            self.remembered[key] = committed
         return True
 
     def validate_fetch(self, part: FetchPartition) -> PartitionData | None:

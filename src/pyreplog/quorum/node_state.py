@@ -64,6 +64,8 @@ class NodeState:
         self.next_id = random.randrange(_CORRELATION_IDS)
         self.gone: set[Address] = set()
         """Endpoints that the transport called gone, and that have sent nothing since."""
+        self.remembered: dict[ReplicaKey, int] = {}
+        """The committed offset that each voter has acknowledged to this node, in any epoch."""
         self.election_tries = 0
         self.announced: tuple[int | None, int] = (None, -1)
 

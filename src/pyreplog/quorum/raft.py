@@ -65,6 +65,8 @@ class RaftNode(VoterChanges):
         now_ns: int,
     ) -> None:
         super().__init__(storage, identity, config, clock, random, endpoint=endpoint, now_ns=now_ns)
+        self.held: list[QuorumEffect] = []
+        """Effects of a call that raised; the next step returns them."""
         self.epoch = storage.read_state().epoch
         if storage.failure is not None:
             self.role = Failed(storage.failure)
@@ -119,6 +121,8 @@ class RaftNode(VoterChanges):
     @property
     def next_wake_ns(self) -> int | None:
         """The time at which ``step(TimerDue())`` must be called next; None for never."""
+        if self.held:
+            return self.now_ns
         due = min(self._role_deadline(), min((one.expiry_ns for one in self.requests.values()), default=FAR_FUTURE_NS))
         return None if due >= FAR_FUTURE_NS else due
 
@@ -147,7 +151,7 @@ class RaftNode(VoterChanges):
     def step(self, event: QuorumEvent, now_ns: int) -> list[QuorumEffect]:
         """Handle one event."""
         self.now_ns = now_ns
-        self.out = []
+        self.out, self.held = self.held, []
         if not isinstance(self.role, Failed):
             try:
                 self._handle(event)
@@ -274,7 +278,7 @@ class RaftNode(VoterChanges):
 
         Raises :class:`NotControllerError` if this node does not lead, and :class:`StorageError` if
         the disk refuses: nothing was appended, and the node leads on unless its storage failed. Then
-        the next step reports :class:`QuorumFailed`.
+        the next step, which is due at once, reports :class:`QuorumFailed`.
         """
         self.now_ns = now_ns
         self.out = []
@@ -283,6 +287,7 @@ class RaftNode(VoterChanges):
         except (StorageError, OutcomeUnknownError) as error:
             if self.storage.failure is not None:
                 self._storage_failed(error)
+                self.held = [*self._effects(), QuorumFailed(error)]
             raise
         return QuorumAppended(first, last, self._effects())
 

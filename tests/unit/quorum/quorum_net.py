@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from pyreplog.quorum import (
     Identity,
@@ -26,7 +27,7 @@ from pyreplog.quorum import (
     format_quorum,
 )
 from pyreplog.testing import SimClock, SimDisk
-from pyreplog.wire import Request, RequestBody, Response, ResponseBody
+from pyreplog.wire import Request, RequestBody, Response
 
 MS = 1_000_000
 CLUSTER = "c" * 21 + "A"
@@ -61,7 +62,7 @@ class QuorumNet:
         self.cut: set[tuple[str, str]] = set()
         self.lose: Callable[[str, str, Request | Response], bool] = lambda source, target, message: False
         self.effects: dict[int, list[QuorumEffect]] = {}
-        self.answers: list[ResponseBody] = []
+        self.answers: list[Any] = []
         for node_id in range(1, count + 1):
             self.format(node_id)
             self.open(node_id)
@@ -69,12 +70,13 @@ class QuorumNet:
     def format(self, node_id: int, number: int = 0) -> None:
         """Give a node an empty disk; ``number`` is that of the disk."""
         disk = self.disks[node_id] = SimDisk(Random(node_id), clock=self.clock)
-        disk.make_directory("node")
+        disk.make_directory(FOLDER)
         self.identities[node_id] = Identity(node_id, directory_of(node_id, number), CLUSTER)
         is_voter = self.identities[node_id].key in self.voter_set
         format_quorum(
             disk, FOLDER, self.identities[node_id], self.clock, self.voter_set if is_voter else None, self.config
         )
+        disk.sync_directory("node")
 
     def open(self, node_id: int) -> RaftNode:
         """Open a node's folder."""
