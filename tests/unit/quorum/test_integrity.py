@@ -169,7 +169,7 @@ def test_an_older_copy_of_the_state_is_noticed(name: str) -> None:
         disk = net.disks[3].snapshot()
         put(disk, path, data)
         node = opened(net, disk)
-        # The voucher has the newest state beside the checksum before it, so the last copy is harmless.
+        # The voucher has the newest state beside the checksum before it: the last copy is harmless.
         whole = node.voter_failure is None
         assert not whole or node.storage.read_state() == HardState(7, -1, ReplicaKey(1, directory_of(1)))
         assert not whole or data is older[-1]
