@@ -219,14 +219,31 @@ class Watch(Protocol):
 
 
 class Store(Protocol):
-    """A small ordered key-value state in one file, which can be rebuilt from other data.
+    """Ordered keys and values in one file, which can be rebuilt from other data.
 
-    It is opened, used and closed, never kept open. Compare its file with a checksum kept elsewhere
-    before you trust the content.
+    It may stay open. Reads and writes go to the system's cache. A process that is killed loses
+    nothing; after power loss the file may be damaged in any way. The store finds no flipped bit:
+    its user must compare the content with a checksum. Belongs to one thread at a time. Keys have
+    1 to 511 bytes.
     """
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each of ``keys``, None for a key that is not there."""
+        ...
+
+    def read_from(self, key: bytes, count_max: int) -> list[tuple[bytes, bytes]]:
+        """Return up to ``count_max`` (key, value), by rising key, beginning at ``key``."""
+        ...
 
     def scan(self) -> Iterable[tuple[bytes, bytes]]:
         """Return every (key, value), by rising key."""
+        ...
+
+    def write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Set each key to its value; None removes it.
+
+        A process that is killed leaves all or none of the changes.
+        """
         ...
 
     def fill(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
