@@ -106,7 +106,7 @@ class Elections(NodeState):
     def _wait_for_candidate(self, least_ms: int) -> None:
         """Give the candidate that was granted a vote the time to win."""
         role = self.role
-        if isinstance(role, Unattached) and self.is_voter:
+        if isinstance(role, Unattached) and self.may_campaign:
             wait = self.now_ns + least_ms * MS + self.random.randrange(least_ms * MS + 1)
             role.deadline_ns = max(role.deadline_ns, wait)
 
@@ -156,7 +156,7 @@ class Elections(NodeState):
             self.election_due()
 
     def _successor_deadline(self, part: EndQuorumEpochPartition) -> int | None:
-        if not self.is_voter:
+        if not self.may_campaign:
             return None
         keys = [ReplicaKey(one.candidate_id, one.candidate_directory_id) for one in part.preferred_candidates]
         place = keys.index(self.key) if self.key in keys else len(keys)
@@ -170,7 +170,7 @@ class Elections(NodeState):
     def election_due(self) -> None:
         """Begin an election if the time has come."""
         role = self.role
-        if isinstance(role, Unattached) and self.is_voter and self.now_ns >= role.deadline_ns:
+        if isinstance(role, Unattached) and self.may_campaign and self.now_ns >= role.deadline_ns:
             self.begin_pre_vote()
 
     def begin_pre_vote(self, leader_id: int | None = None, address: str | None = None) -> None:
@@ -251,7 +251,7 @@ class Elections(NodeState):
     def campaign_timer(self, role: Campaign) -> None:
         """Ask again, or give up this round."""
         if self.now_ns >= role.deadline_ns:
-            if not self.is_voter:
+            if not self.may_campaign:
                 self.become_unattached(self.epoch)
             elif role.pre_vote:
                 self.lose(role)
@@ -263,7 +263,7 @@ class Elections(NodeState):
     def resigned_timer(self, role: Resigned) -> None:
         """Leave the epoch that this node led."""
         if self.now_ns >= role.deadline_ns:
-            self.become_unattached(self.epoch + 1, self.leader_gone_deadline() if self.is_voter else None)
+            self.become_unattached(self.epoch + 1, self.leader_gone_deadline() if self.may_campaign else None)
             self.election_due()
 
     def become_leader(self, epoch: int, granting: Sequence[ReplicaKey]) -> None:

@@ -82,7 +82,7 @@ class Followers(Elections):
     def follower_timer(self, role: Following) -> None:
         """Notice a silent leader, and end pauses."""
         if self.now_ns >= role.deadline_ns:
-            if self.is_voter:
+            if self.may_campaign:
                 self.begin_pre_vote(role.leader_id, role.address)
             else:
                 self.become_unattached(self.epoch)
@@ -91,7 +91,7 @@ class Followers(Elections):
 
     def discover(self, role: Unattached) -> None:
         """Ask one of the voters for the leader."""
-        if self.is_voter or self.now_ns < role.deadline_ns:
+        if self.may_campaign or self.now_ns < role.deadline_ns:
             return
         addresses = [voter.address for voter in self.voters if voter.address not in (None, self.endpoint)]
         known = [address for address in addresses if address is not None] or list(self.config.bootstrap)
@@ -265,5 +265,5 @@ class Followers(Elections):
         if isinstance(role, Campaign) and role.address == address:
             role.leader_id = role.address = None
         if gone:
-            self.become_unattached(self.epoch, self.leader_gone_deadline() if self.is_voter else None)
+            self.become_unattached(self.epoch, self.leader_gone_deadline() if self.may_campaign else None)
             self.election_due()

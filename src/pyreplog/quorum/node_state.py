@@ -87,6 +87,22 @@ class NodeState:
         return self.key in self.voters and self.voter_failure is None
 
     @property
+    def may_campaign(self) -> bool:
+        """Whether this node may ask for votes.
+
+        A node that its own log removes still may, until it knows that this is committed: perhaps
+        only its log is long enough to win, and no other node could finish the removal.
+        """
+        if self.voter_failure is not None:
+            return False
+        latest = self.voter_history[-1]
+        if self.key in latest.voters:
+            return True
+        if len(self.voter_history) < 2 or latest.offset < max(self.high_watermark, self.storage.committed_offset):
+            return False
+        return self.key in self.voter_history[-2].voters
+
+    @property
     def is_leader(self) -> bool:
         """Whether this node leads the present epoch, as far as it knows."""
         return isinstance(self.role, Leading)
@@ -212,7 +228,7 @@ class NodeState:
         if epoch > self.epoch:
             self.persist(HardState(epoch))
         if deadline_ns is None:
-            deadline_ns = self.election_timeout() if self.is_voter else self.now_ns
+            deadline_ns = self.election_timeout() if self.may_campaign else self.now_ns
         self.enter(Unattached(deadline_ns))
 
     def become_follower(self, epoch: int, leader_id: int, address: Address) -> None:

@@ -76,7 +76,7 @@ class RaftNode(VoterChanges):
             self.persist(HardState(storage.last_epoch))
         # The former role does not count: this node asks the others, and they name a living leader.
         # A former leader or candidate voted for itself, so it can only go on to the next epoch.
-        self.role = Unattached(self.leader_gone_deadline() if self.is_voter else now_ns)
+        self.role = Unattached(self.leader_gone_deadline() if self.may_campaign else now_ns)
 
     @classmethod
     def open(

@@ -219,3 +219,21 @@ def test_the_leader_describes_the_quorum() -> None:
     assert (part.error_code, part.leader_id, part.high_watermark) == (0, 1, 4)
     assert [(one.replica_id, one.log_end_offset) for one in part.current_voters] == [(1, 4), (2, 4), (3, 4)]
     assert [(one.replica_id, one.log_end_offset) for one in part.observers] == [(4, 4)]
+
+
+def test_a_removal_that_only_the_removed_leader_has_is_finished() -> None:
+    """With two voters neither could win: one log is too short, and the other names its node no voter."""
+    net = QuorumNet(2)
+    net.advance(50)
+    net.cut = {(address_of_node(1), address_of_node(2))}
+    net.ask(1, remove(1))
+    net.deliver()
+    for node_id in (1, 2):
+        net.kill(node_id, told=False)
+    net.cut.clear()
+    for node_id in (1, 2):
+        net.open(node_id)
+    net.advance(3_000)
+    assert net.leaders == [2]
+    assert ids(net, 1) == ids(net, 2) == [2]
+    assert net.nodes[1].leader_id == 2
