@@ -41,6 +41,12 @@ class PartitionSet:
         self._bits: dict[tuple[str, int], int] = {}
         """(Topic id, number // 512) -> one bit for each partition number of that range."""
 
+    def copy(self) -> PartitionSet:
+        """Return a set of the same partitions that changes independently."""
+        other = PartitionSet()
+        other._bits = dict(self._bits)
+        return other
+
     def __bool__(self) -> bool:
         return bool(self._bits)
 
@@ -97,6 +103,15 @@ class BrokerIndex:
         self._holds: dict[int, PartitionSet] = {}
         self.leaderless = PartitionSet()
         """The partitions without a leader."""
+
+    def copy(self) -> BrokerIndex:
+        """Return an index that says the same and changes independently."""
+        other = BrokerIndex()
+        other._leads = {broker: found.copy() for broker, found in self._leads.items()}
+        other._members = {broker: found.copy() for broker, found in self._members.items()}
+        other._holds = {broker: found.copy() for broker, found in self._holds.items()}
+        other.leaderless = self.leaderless.copy()
+        return other
 
     def leads(self, broker_id: int) -> PartitionSet:
         """Return the partitions that the broker leads."""

@@ -12,7 +12,7 @@ epochs, KIP-966 eligible leader replicas), the election after unclean starts
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from pyreplog.config import NodeConfig
@@ -124,9 +124,32 @@ class Controller(PartitionDecisions):
         for key in image.index.leaderless:
             self._reports.leader_lost(key, image.offset, ())
         self._wait_for_leaders(now_ns + ELECTION_WAIT_MS * _MS)
+        ended = [broker for broker in image.brokers.values() if broker.incarnation_id in gone]
+        self._fence_together([broker.broker_id for broker in ended], now_ns)
         for broker in list(image.brokers.values()):
-            if broker.incarnation_id in gone:
-                self.fence(broker.broker_id, now_ns)
+            if not broker.active:
+                self._move_away(broker.broker_id, now_ns)  # the former controller may have ended in the middle
+
+    def _fence_together(self, broker_ids: Sequence[int], now_ns: int) -> None:
+        """Fence brokers whose processes have all ended before now.
+
+        If all members of a partition have ended, all of them stay members, and the best copy leads:
+        none could leave the in-sync set without the agreement of a controller. Fenced one after the
+        other, only the last would stay.
+        """
+        index = self.image.index
+        for broker_id in broker_ids:
+            self._sessions.end(broker_id)
+            broker = self.image.brokers[broker_id]
+            if not broker.fenced:
+                self._write(BrokerRegistrationChangeRecord(broker_id, broker.epoch, fenced=1))
+        changed = {key: None for one in broker_ids for key in index.members(one).not_in(index.leaderless)}
+        for key in changed:
+            partition = self.image.topics[key[0]].partitions[key[1]]
+            if any(self._active(member) for member in (*partition.isr, *partition.elr)):
+                self._elect_or_keep_leader(key, now_ns, without=broker_ids)
+            else:
+                self._change(key, partition, PartitionDecision(partition.isr, partition.elr, NO_LEADER))
 
     def next_deadline_ns(self) -> int | None:
         """Return the time at which :meth:`tick` has work to do if no message arrives before."""
@@ -258,7 +281,7 @@ class Controller(PartitionDecisions):
                 end = MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset)
                 suspected = self._suspected(broker_id, end)
                 if partition.leader != NO_LEADER:
-                    self._elect_or_keep_leader(key, now_ns, without=broker_id, suspected=suspected)
+                    self._elect_or_keep_leader(key, now_ns, without=(broker_id,), suspected=suspected)
                 else:
                     same_members = PartitionDecision(partition.isr, partition.elr, NO_LEADER, suspected=suspected)
                     self._change(key, partition, same_members)
@@ -380,7 +403,7 @@ class Controller(PartitionDecisions):
         index = self.image.index
         for key in index.members(broker_id).not_in(index.leaderless):
             if broker_id in self.image.topics[key[0]].partitions[key[1]].isr:
-                self._elect_or_keep_leader(key, now_ns, without=broker_id)
+                self._elect_or_keep_leader(key, now_ns, without=(broker_id,))
 
     def _may_stop(self, broker_id: int, session: BrokerSession) -> bool:
         if self.image.index.leads(broker_id):

@@ -27,7 +27,14 @@ from pyreplog.controller.election import UncleanElection
 from pyreplog.controller.file_log import FileMetadataLog
 from pyreplog.controller.image import MetadataImage
 from pyreplog.controller.metadata_fetches import MetadataFetches
-from pyreplog.controller.requests import DESCRIPTIONS, ControllerReply, ControllerRequests, Decided, refused
+from pyreplog.controller.requests import (
+    DESCRIPTIONS,
+    ControllerReply,
+    ControllerRequests,
+    Decided,
+    RequestFilter,
+    refused,
+)
 from pyreplog.controller.state import STATE_FILE, ControllerState, load
 from pyreplog.controller.topics import new_id
 from pyreplog.errors import ClosedError, CorruptError, StorageError, excerpt
@@ -52,8 +59,9 @@ class LocalController:
         self._config = controller.config
         self._controller = controller
         self._log = FileMetadataLog(disk, folder, controller.cluster_id, controller.image)
-        self._fetches = MetadataFetches(self._log)
+        self._fetches = MetadataFetches(self._log, set_back=True)
         self._requests = ControllerRequests(controller)
+        self._filter = RequestFilter()
 
     @classmethod
     def open(
@@ -122,7 +130,7 @@ class LocalController:
         for request in requests:
             if isinstance(request.body, FetchRequest):
                 self._fetches.park(request, request.body, now_ns)
-            else:
+            elif not self._filter.is_stale(request):
                 others.append(request)
         replies = self._finish(self._requests.step(others, now_ns), now_ns)
         self._requests.finished(self.next_wake_ns)

@@ -6,6 +6,7 @@ topics. Known-bad variants of ``pyreplog.testing`` override single methods.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from pyreplog.config import NodeConfig
@@ -175,20 +176,20 @@ class PartitionDecisions:
         key: PartitionKey,
         now_ns: int,
         *,
-        without: int = -1,
+        without: Collection[int] = (),
         lost: int = -1,
         suspected: tuple[SuspectReplica, ...] = (),
         patient: bool = True,
     ) -> None:
         """Bring a partition to its next state: keep its leader or elect one.
 
-        ``without`` leaves the in-sync set. ``lost`` may lack committed records and leaves isr and
+        ``without`` leave the in-sync set. ``lost`` may lack committed records and leaves isr and
         elr. ``suspected`` are suspects from now on.
         """
         partition = self.image.partition(key)
         if partition is None:
             return  # deleted while its election waited
-        isr = tuple(member for member in partition.isr if member != without)
+        isr = tuple(member for member in partition.isr if member not in without)
         known = partition._replace(suspects=with_suspects(partition.suspects, suspected))
         after = self._decision(key, known, isr, () if lost < 0 else (lost,), patient=patient)
         self._change(key, partition, after._replace(suspected=suspected))

@@ -37,7 +37,7 @@ from pyreplog.wire import (
     refusal,
 )
 
-__all__ = ["DESCRIPTIONS", "Decided", "ControllerReply", "ControllerRequests", "refused"]
+__all__ = ["DESCRIPTIONS", "Decided", "ControllerReply", "ControllerRequests", "RequestFilter", "refused"]
 
 STALL_NS: Final = 250_000_000
 """A step that runs this much later than planned means that the process was paused."""
@@ -83,15 +83,45 @@ class Decided(NamedTuple):
     body: ResponseBody
 
 
+class RequestFilter:
+    """Recognises requests that a transport delivers twice, or too late. One owner."""
+
+    def __init__(self) -> None:
+        self._repeats = Repeats()
+        self._proposed: dict[int, tuple[int, int]] = {}
+        """Broker -> its epoch and the newest of its AlterPartition requests."""
+
+    def is_stale(self, request: Request) -> bool:
+        """Return whether a request must not be carried out (again), and remember it."""
+        body = request.body
+        if isinstance(body, AlterPartitionRequest):
+            return self._is_old(body, request.correlation_id)
+        return type(body) in _ONCE and self._repeats.is_repeat(request.source, request.correlation_id)
+
+    def sender_gone(self, broker_id: int) -> None:
+        """Note that what sends a broker's requests has ended: its next one may number them anew."""
+        self._proposed.pop(broker_id, None)
+
+    def _is_old(self, body: AlterPartitionRequest, correlation_id: int) -> bool:
+        """Return whether these proposals, or later ones of the same broker, were already seen.
+
+        A transport may deliver a request twice, or an older request after a newer one. A leader
+        whose proposal was refused continues without the proposed member; only its next request may
+        add that member to the set.
+        """
+        epoch, latest = self._proposed.get(body.broker_id, (-1, -1))
+        if body.broker_epoch < epoch or (body.broker_epoch == epoch and not _is_later(correlation_id, latest)):
+            return True
+        self._proposed[body.broker_id] = (body.broker_epoch, correlation_id)
+        return False
+
+
 class ControllerRequests:
     """Carries out requests over ``controller``. One owner."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._elections = RequestedElections(controller)
-        self._proposed: dict[int, tuple[int, int]] = {}
-        """Broker -> its epoch and the newest of its decided AlterPartition requests."""
-        self._repeats = Repeats()
         self._planned_ns: int | None = None
         self._last_ns = 0
 
@@ -102,7 +132,10 @@ class ControllerRequests:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def step(self, requests: Sequence[Request], now_ns: int) -> list[Decided]:
-        """Decide ``requests`` in order, then the timed work that is due; return the answers."""
+        """Decide ``requests`` in order, then the timed work that is due; return the answers.
+
+        REQUIRES that a :class:`RequestFilter` has let every request pass.
+        """
         if self._planned_ns is not None and now_ns - self._planned_ns > STALL_NS:
             self._controller.extend_sessions(now_ns - self._last_ns)
         answers: list[Decided] = []
@@ -123,15 +156,9 @@ class ControllerRequests:
         """Return the requests that wait for an election."""
         return self._elections.waiting()
 
-    def sender_gone(self, broker_id: int) -> None:
-        """Note that what sends a broker's requests has ended: its next one may number them anew."""
-        self._proposed.pop(broker_id, None)
-
     def _answer(self, request: Request, now_ns: int) -> ResponseBody | None:
         body = request.body
         controller = self._controller
-        if type(body) in _ONCE and self._repeats.is_repeat(request.source, request.correlation_id):
-            return None
         if isinstance(body, ElectLeadersRequest):
             self._elections.add(request, body, now_ns)
             return None
@@ -142,8 +169,6 @@ class ControllerRequests:
         if isinstance(body, BrokerHeartbeatRequest):
             return controller.heartbeat(body, now_ns)
         if isinstance(body, AlterPartitionRequest):
-            if self._is_old(body, request.correlation_id):
-                return None
             return controller.alter_partition(body)
         if isinstance(body, BrokerRegistrationRequest):
             return controller.register(body, now_ns)
@@ -164,19 +189,6 @@ class ControllerRequests:
             request,
             lambda: describe.answer(controller.image, request.body, controller.cluster_id, controller.is_alive),
         )
-
-    def _is_old(self, body: AlterPartitionRequest, correlation_id: int) -> bool:
-        """Return whether these proposals, or later ones of the same broker, were already decided.
-
-        A transport may deliver a request twice, or an older request after a newer one. A leader
-        whose proposal was refused continues without the proposed member; only its next request may
-        add that member to the set.
-        """
-        epoch, latest = self._proposed.get(body.broker_id, (-1, -1))
-        if body.broker_epoch < epoch or (body.broker_epoch == epoch and not _is_later(correlation_id, latest)):
-            return True
-        self._proposed[body.broker_id] = (body.broker_epoch, correlation_id)
-        return False
 
 
 def described(request: Request, answer: Callable[[], ResponseBody | None]) -> ResponseBody | None:

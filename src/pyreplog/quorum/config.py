@@ -38,6 +38,10 @@ class QuorumConfig(NamedTuple):
     """A segment of the metadata log is closed before it would grow beyond this."""
     max_batch_bytes: int = 8 << 20
     """The largest batch of metadata records."""
+    snapshot_bytes: int = 20 << 20
+    """A snapshot is written when the records since the last one have about this size."""
+    snapshot_interval_ms: int = 3_600_000
+    """A snapshot is written after this, if there are records since the last one."""
     add_voter_timeout_ms: int = 10_000
     """An added voter must catch up within this, unless the request says another time."""
     bootstrap: tuple[Address, ...] = ()

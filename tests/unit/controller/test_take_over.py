@@ -8,6 +8,7 @@ from pyreplog.controller import Controller
 from pyreplog.wire import (
     AlterPartitionRequest,
     BrokerHeartbeatRequest,
+    BrokerRegistrationChangeRecord,
     ErrorCode,
     PartitionChangeRecord,
     SuspectReplica,
@@ -63,15 +64,15 @@ def test_those_whose_end_was_told_are_fenced_at_once() -> None:
 
 
 def test_all_members_of_a_set_are_gone() -> None:
-    """The last member stays eligible, and leads when it returns clean."""
+    """All of them stay members, because none left the set while another led: the best copy leads, not the one of
+    whoever was fenced last."""
     setup = ControllerSetup()
     key = setup.topic()
     setup.take_over(1, 2, 3)
-    assert setup[key].leader == NOBODY
-    assert set(setup[key].isr + setup[key].elr) == {2, 3}
-    last = setup[key].last_known_elr[0]
-    setup.up(last, {key: (0, 0)}, clean=True)
-    assert setup[key].leader == last
+    assert (setup[key].leader, setup[key].isr, setup[key].last_known_elr) == (NOBODY, (1, 2, 3), (1,))
+    for broker, end in ((3, (0, 90)), (1, (0, 90)), (2, (0, 100))):
+        setup.up(broker, {key: end})
+    assert (setup[key].leader, setup[key].isr) == (2, (2,))
 
 
 def test_the_end_of_an_earlier_incarnation_fences_nobody() -> None:
@@ -94,6 +95,16 @@ def test_a_fenced_broker_is_replaced_without_a_wait() -> None:
     assert setup.register(3) == 0
     setup.take_over()
     assert setup.register(1) == ErrorCode.DUPLICATE_BROKER_REGISTRATION, "that one may still serve"
+
+
+def test_what_the_former_controller_left_half_done_is_finished() -> None:
+    """Its last records fenced a broker, and it ended before it could move that broker's leaderships."""
+    setup = ControllerSetup()
+    key = setup.topic()
+    setup.controller._write(BrokerRegistrationChangeRecord(1, setup.epoch(1), fenced=1))
+    assert setup[key].leader == 1
+    setup.take_over()
+    assert (setup[key].leader, setup[key].isr) == (2, (2, 3))
 
 
 def test_leaderless_partitions_hold_their_election() -> None:
