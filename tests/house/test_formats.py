@@ -23,13 +23,16 @@ from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import parse_state, read_offsets
 from pyreplog.log.summary import checked, decode_body, decode_key
 from pyreplog.log.transaction_index import AbortedRange, parse_aborted
+from pyreplog.quorum import ReplicaKey
 from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots
+from pyreplog.quorum.state_file import decode_state, encode_state
 from pyreplog.record import RecordBatch, control_records, convert_legacy, decompress, end_marker, records_of, split
 from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from pyreplog.verify import Level, node_list, states, verify
+from pyreplog.verify.vote import Vote, quorum_state
 from pyreplog.wire import (
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -248,8 +251,11 @@ def test_the_metadata_log_is_read(disk: SimDisk) -> None:
 
 def test_the_quorums_state_is_read() -> None:
     """The epoch and the vote on its page."""
-    state = states.quorum_state(golden(f"{formats.METADATA_FOLDER}/quorum-state"))
-    assert (state["leaderEpoch"], state["votedId"], state["votedDirectoryId"]) == (5, 2, formats.DIRECTORY_ID)
+    data = golden(f"{formats.METADATA_FOLDER}/quorum-state")
+    state = decode_state(data, "golden")
+    assert (state.epoch, state.voted) == (5, ReplicaKey(2, formats.DIRECTORY_ID))
+    assert encode_state(state) == data
+    assert quorum_state(data) == Vote(5, 2, 2, formats.DIRECTORY_ID)
 
 
 def test_a_lock_is_read(tmp_path: Path) -> None:

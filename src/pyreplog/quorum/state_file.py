@@ -224,7 +224,17 @@ def _read_slot(file: File, position: int) -> tuple[int, Voucher] | None:
         return None
     if crc32c(_HEAD.pack(magic, version, length, sequence, 0) + payload) != checksum:
         return None
-    body: dict[str, Any] = json.loads(payload)
-    epoch, leader_id, voted = body["state"]
-    state = HardState(epoch, leader_id, None if voted is None else ReplicaKey(*voted))
-    return sequence, Voucher(Identity(*body["identity"]), body["before"], state, body["was_voter"], body["failure"])
+    try:
+        body: dict[str, Any] = json.loads(payload)
+        epoch, leader_id, voted = body["state"]
+        node_id, directory_id, cluster_id = body["identity"]
+        voted_id, voted_directory_id = voted or (-1, NO_ID)
+        numbers = (epoch, leader_id, node_id, voted_id, body["before"])
+        texts = (directory_id, cluster_id, voted_directory_id, body["failure"] or "")
+        if any(type(one) is not int for one in numbers) or any(type(one) is not str for one in texts):
+            return None
+        state = HardState(epoch, leader_id, None if voted is None else ReplicaKey(voted_id, voted_directory_id))
+        identity = Identity(node_id, directory_id, cluster_id)
+        return sequence, Voucher(identity, body["before"], state, bool(body["was_voter"]), body["failure"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyreplog.verify import states
 from pyreplog.verify.nodes import NODES, node_list
 from pyreplog.verify.states import Slot, Unreadable
-from pyreplog.verify.vote import QUORUM_STATE, VOUCHER, quorum_state, slots_of
+from pyreplog.verify.vote import QUORUM_STATE, VOUCHER, slots_of, state_fields
 
 Row = dict[str, Any]
 _INDEX: Final = struct.Struct(">ii")
@@ -66,13 +66,11 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
             row["summaries_size"], row["summaries_crc32c"] = farewell.summaries
         yield row
     elif name == QUORUM_STATE:
-        yield quorum_state(data)._asdict()
+        yield state_fields(data)
     elif name == VOUCHER:
         yield from _votes(data)
     elif name == states.CONTROLLER:
         yield states.controller(data)
-    elif name == states.QUORUM_STATE:
-        yield states.quorum_state(data)
     else:
         yield {"about": f"{len(data)} bytes of no known kind"}
 

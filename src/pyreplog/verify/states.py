@@ -23,7 +23,6 @@ IMPORT: Final = "replog.import"
 BACKUP: Final = "replog.backup"
 SUMMARIES: Final = "replog.db"
 CONTROLLER: Final = "replog.controller"
-QUORUM_STATE: Final = "quorum-state"
 EPOCHS: Final = "leader-epoch-checkpoint"
 IDENTITY: Final = "partition.metadata"
 META: Final = "meta.properties"
@@ -344,16 +343,3 @@ def aborted(data: bytes) -> list[Aborted]:
             raise Unreadable(f"entry {len(found)} has version {version}")
         found.append(Aborted(*fields))
     return found
-
-
-def quorum_state(data: bytes) -> dict[str, Any]:
-    """The epoch, the leader and the vote of a member of the metadata quorum: Kafka's JSON."""
-    try:
-        fields = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"it is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise Unreadable("it is not a JSON object")
-    if fields.get("data_version") not in (0, 1):
-        raise Unreadable(f"its data_version is {fields.get('data_version')!r}; 0 and 1 are known")
-    return fields

@@ -52,14 +52,20 @@ class VoteSlot(NamedTuple):
     failure: str
 
 
-def quorum_state(data: bytes) -> Vote:
-    """Parse ``quorum-state`` of version 0 or 1."""
+def state_fields(data: bytes) -> dict[str, Any]:
+    """Return all fields of ``quorum-state`` of version 0 or 1."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"it is not JSON: {error}") from None
     if not isinstance(fields, dict) or fields.get("data_version") not in (0, 1):
         raise Unreadable("it is not a quorum's state of version 0 or 1")
+    return fields
+
+
+def quorum_state(data: bytes) -> Vote:
+    """Parse ``quorum-state`` of version 0 or 1."""
+    fields = state_fields(data)
     epoch, leader_id, voted_id = (_number(name, fields.get(name)) for name in ("leaderEpoch", "leaderId", "votedId"))
     directory = fields.get("votedDirectoryId", _NO_ID)
     return Vote(epoch, leader_id, voted_id, directory if isinstance(directory, str) else _NO_ID)

@@ -81,6 +81,16 @@ FED: Final = {
         "verify/states.partition_of",
         "verify/states.taken_for",
     ],
+    "quorum": [
+        "quorum/snapshots.SnapshotReader._batch_at",
+        "quorum/snapshots.parse_snapshot_name",
+        "quorum/state_file._read_slot",
+        "quorum/state_file.decode_state",
+        "verify/metadata._FolderCheck.__init__",
+        "verify/metadata_records.RecordFields.number",
+        "verify/vote._slot",
+        "verify/vote.state_fields",
+    ],
     "rows": ["cli/options.timestamp_of", "cli/row_fields._bytes", "cli/row_fields._whole"],
     "search": ["_core.TimeSearch"],
     "segment": [

@@ -22,7 +22,9 @@ from pyreplog.log.node_list import format_nodes
 from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
 from pyreplog.ports import Disk
+from pyreplog.quorum import HardState, Identity, ReplicaKey
 from pyreplog.quorum.snapshots import write_snapshot
+from pyreplog.quorum.state_file import StateFile
 from pyreplog.record import BatchBuilder, xxh64
 from pyreplog.spool import BatchId, Spool
 from pyreplog.testing import SimClock, SimDisk
@@ -227,14 +229,8 @@ def backup_note() -> dict[str, bytes]:
     return files_of(disk, "backup")
 
 
-QUORUM_STATE: Final = (
-    b'{"leaderId":2,"leaderEpoch":5,"votedId":2,"votedDirectoryId":"wPYBkuPcASIdB7YVKIm56w","data_version":1}'
-)
-"""As Kafka writes it."""
-
-
 def metadata() -> dict[str, bytes]:
-    """A metadata log of two batches, and a snapshot of it."""
+    """A metadata log of two batches, a snapshot of it, and a vote."""
     log, builder = b"", BatchBuilder()
     voters = [LeaderChangeVoter(2)]
     key, value = encode_control_record(LeaderChangeMessage(2, voters, voters))
@@ -259,11 +255,10 @@ def metadata() -> dict[str, bytes]:
     write_snapshot(
         disk, METADATA_FOLDER, SnapshotId(3, 5), control, records, timestamp_ms=TIME_MS, last_timestamp_ms=TIME_MS
     )
-    return {
-        **files_of(disk, METADATA_FOLDER),
-        f"{METADATA_FOLDER}/00000000000000000000.log": log,
-        f"{METADATA_FOLDER}/quorum-state": QUORUM_STATE,
-    }
+    state = StateFile.create(disk, METADATA_FOLDER, Identity(2, DIRECTORY_ID, CLUSTER_ID), was_voter=True)
+    state.write(HardState(5, 2, ReplicaKey(2, DIRECTORY_ID)))
+    state.close()
+    return {**files_of(disk, METADATA_FOLDER), f"{METADATA_FOLDER}/00000000000000000000.log": log}
 
 
 NODES: Final = {1: "/disk1/n1", 2: "/disk2/\udcff n2", 3: "node-3"}
