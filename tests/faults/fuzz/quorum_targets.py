@@ -10,6 +10,7 @@ from typing import Final
 from crc32c import crc32c
 
 from pyreplog.errors import CorruptError, PyreplogError
+from pyreplog.log.cluster_metadata import metadata_body, newest_metadata
 from pyreplog.quorum import RaftNode, TimerDue
 from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots, parse_snapshot_name
 from pyreplog.quorum.state_file import decode_state
@@ -106,6 +107,8 @@ def _run(data: bytes) -> object:
     file.truncate(0)
     file.write_at(0, [content])
     file.close()
+    assert newest_metadata(disk, ["node"]) == "node"
+    metadata_body(disk, "node", "cluster")
     findings = min(len(verify(disk, "node").findings), 3)
     for snapshot_id in list_snapshots(disk, FOLDER):
         reader = SnapshotReader(disk, FOLDER, snapshot_id)

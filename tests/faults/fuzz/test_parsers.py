@@ -82,6 +82,8 @@ FED: Final = {
         "verify/states.taken_for",
     ],
     "quorum": [
+        "log/cluster_metadata.MetadataFolder.__init__",
+        "log/cluster_metadata._RecordBytes.int32",
         "quorum/snapshots.SnapshotReader._batch_at",
         "quorum/snapshots.parse_snapshot_name",
         "quorum/state_file._read_slot",
