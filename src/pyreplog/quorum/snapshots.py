@@ -176,10 +176,15 @@ class SnapshotWriter:
             if not builder.append(value, None, (), self._timestamp_ms):
                 raise LocalProtocolError(f"a metadata record of {len(value)} bytes is too large for a snapshot")
 
-    def finish(self) -> str:
-        """Write the footer, and make the snapshot durable under its name, which is returned."""
+    def finish(self, timestamp_ms: int | None = None) -> str:
+        """Write the footer, and make the snapshot durable under its name, which is returned.
+
+        ``timestamp_ms``: the time of the footer, by default that of the header.
+        """
         if self._builder.count:
             self._write_batch()
+        if timestamp_ms is not None:
+            self._timestamp_ms = timestamp_ms
         self._write_control([encode_control_record(SnapshotFooterRecord())])
         return self._part.keep()
 

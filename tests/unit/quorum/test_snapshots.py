@@ -24,10 +24,13 @@ from pyreplog.quorum.snapshots import (
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimDisk, crash_points
 from pyreplog.wire import (
+    KRaftVersionFeature,
     KRaftVersionRecord,
+    QuorumEndpoint,
     SnapshotId,
     TopicRecord,
     VotersRecord,
+    VotersRecordVoter,
     decode_control_record,
     decode_record,
     encode_control_record,
@@ -225,3 +228,26 @@ def test_a_broker_s_snapshots() -> None:
         assert all(decode_record(value) is not None for value in records)
         reader.close()
     assert (Path(folder) / snapshot_name(found[-1])).exists()
+
+
+KAFKAS_FIRST = bytes.fromhex(
+    "00000000000000000000009a0000000002ddb3d47f002000000002000001a21f27fdd3000001a21f27fdd3ffffffffffffffffffffffffffff"
+    "000000032a0000000800000003160000000001a21f27fdc800001e00000208000000050a000000010000820100000408000000066e00000200"
+    "000001e7fe75c0c088417385ed559c08f033c6020b434f4e54524f4c4c45520a3132372e302e302e3172090000000001000000000000000000"
+    "0000030000003f0000000002785d06d1002000000000000001a21f27fded000001a21f27fdedffffffffffffffffffffffffffff000000011a"
+    "00000008000000040600000000"
+)
+"""The snapshot 0-0 that Kafka 4.1.0's ``kafka-storage format --standalone`` wrote."""
+
+
+def test_the_first_snapshot_is_kafkas(disk: SimDisk) -> None:
+    """For the same voter and times our first snapshot has Kafka's bytes."""
+    voter = VotersRecordVoter(
+        1, "5_51wMCIQXOF7VWcCPAzxg", [QuorumEndpoint("CONTROLLER", "127.0.0.1", 29193)], KRaftVersionFeature(0, 1)
+    )
+    control = [encode_control_record(KRaftVersionRecord(1)), encode_control_record(VotersRecord([voter]))]
+    first = SnapshotId(0, 0)
+    writer = SnapshotWriter(disk, FOLDER, first, control, timestamp_ms=1795819044307, last_timestamp_ms=1795819044296)
+    assert content(disk, writer.finish(1795819044333)) == KAFKAS_FIRST
+    reader = SnapshotReader(disk, FOLDER, first)
+    assert [(entry.key, entry.value) for entry in reader.control()] == control
