@@ -22,7 +22,7 @@ from pyreplog.quorum.effects import (
 )
 from pyreplog.quorum.raft import RaftNode
 from pyreplog.quorum.raft_log import clear_quorum, format_quorum, is_formatted
-from pyreplog.quorum.storage import ControlEntry, HardState, LogBatch, QuorumStorage
+from pyreplog.quorum.storage import ControlEntry, HardState, LogBatch, QuorumStorage, SnapshotInProgress
 from pyreplog.quorum.voters import (
     NO_VOTERS,
     Identity,
@@ -55,6 +55,7 @@ __all__ = [
     "RaftNode",
     "ReplicaKey",
     "Send",
+    "SnapshotInProgress",
     "SnapshotInstalled",
     "TimerDue",
     "VoteResult",

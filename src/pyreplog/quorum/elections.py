@@ -240,7 +240,7 @@ class Elections(NodeState):
 
     def lose(self, role: Campaign) -> None:
         """Pause after a lost election, or follow the old leader again."""
-        if role.leader_id is not None and role.address is not None and role.address not in self.gone:
+        if role.leader_id is not None and role.address is not None and not self.is_lost(role.address):
             self.become_follower(self.epoch, role.leader_id, role.address)
         elif role.pre_vote:
             self.become_unattached(self.epoch, self.election_backoff())

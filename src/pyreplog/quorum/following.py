@@ -9,7 +9,7 @@ from pyreplog.ports import Address
 from pyreplog.quorum.effects import SnapshotInstalled
 from pyreplog.quorum.elections import Elections
 from pyreplog.quorum.node_state import MS
-from pyreplog.quorum.states import Campaign, Following, SnapshotFetch, Unattached
+from pyreplog.quorum.states import Campaign, Following, LostLeader, SnapshotFetch, Unattached
 from pyreplog.wire import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
@@ -262,6 +262,9 @@ class Followers(Elections):
         """React to the end of an endpoint, if it was the leader's: no timer has to expire."""
         role = self.role
         gone = isinstance(role, Following) and role.address == address
+        if gone:
+            until = self.now_ns + self.config.fetch_timeout_ms * MS
+            self.lost_leader = LostLeader(address, self.epoch, until)
         if isinstance(role, Campaign) and role.address == address:
             role.leader_id = role.address = None
         if gone:

@@ -14,6 +14,7 @@ from pyreplog.quorum.states import (
     Failed,
     Following,
     Leading,
+    LostLeader,
     PendingRequest,
     QuorumRole,
     Unattached,
@@ -64,6 +65,8 @@ class NodeState:
         self.next_id = random.randrange(_CORRELATION_IDS)
         self.gone: set[Address] = set()
         """Endpoints that the transport called gone, and that have sent nothing since."""
+        self.lost_leader = LostLeader("", -1, 0)
+        """The last leader whose endpoint was called gone while this node followed it."""
         self.remembered: dict[ReplicaKey, int] = {}
         """The committed offset that each voter has acknowledged to this node, in any epoch."""
         self.election_tries = 0
@@ -267,7 +270,16 @@ class NodeState:
 
     def may_follow(self, leader_id: int, address: Address) -> bool:
         """Return whether this node, in the same epoch, should follow a leader that others name."""
-        return self.leader_id is None and address not in self.gone and not isinstance(self.role, Leading)
+        return self.leader_id is None and not self.is_lost(address) and not isinstance(self.role, Leading)
+
+    def is_lost(self, address: Address) -> bool:
+        """Return whether ``address`` is that of a leader of this epoch that the transport called gone.
+
+        Others may name it a little longer. If it is there all the same, this node follows it again
+        after the fetch timeout.
+        """
+        lost = self.lost_leader
+        return lost.address == address and lost.epoch == self.epoch and self.now_ns < lost.until_ns
 
     def address_of(self, leader_id: int, endpoints: Iterable[NodeEndpoint | QuorumNodeEndpoint]) -> Address | None:
         """Return the address of ``leader_id``: the one in an answer, else the one in the voters."""

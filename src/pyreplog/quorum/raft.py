@@ -21,7 +21,7 @@ from pyreplog.quorum.effects import PeerGone, QuorumAppended, QuorumEffect, Quor
 from pyreplog.quorum.node_state import MS
 from pyreplog.quorum.raft_log import open_storage
 from pyreplog.quorum.states import FAR_FUTURE_NS, Campaign, Failed, Following, Leading, Resigned, Unattached
-from pyreplog.quorum.storage import ControlEntry, HardState, QuorumStorage
+from pyreplog.quorum.storage import ControlEntry, HardState, QuorumStorage, SnapshotInProgress
 from pyreplog.quorum.voter_changes import VoterChanges
 from pyreplog.quorum.voter_records import kraft_version_entry, voters_entry
 from pyreplog.quorum.voters import Identity, VoterSet
@@ -154,6 +154,8 @@ class RaftNode(VoterChanges):
         self.out, self.held = self.held, []
         if not isinstance(self.role, Failed):
             try:
+                if self.storage.failure is not None:  # a snapshot could not be written
+                    raise self.storage.failure
                 self._handle(event)
             except (StorageError, CorruptError, OutcomeUnknownError) as error:
                 self._storage_failed(error)
@@ -330,14 +332,22 @@ class RaftNode(VoterChanges):
         return None if found is None else (found, self.storage.snapshot_records(found))
 
     def write_snapshot(self, end_offset: int, records: Iterable[bytes]) -> None:
-        """Write a snapshot of the state below ``end_offset``, and let the log forget what older ones hold.
+        """Write a small snapshot at once: see :meth:`begin_snapshot`."""
+        writing = self.begin_snapshot(end_offset)
+        if writing is not None:
+            writing.append(records)
+            writing.finish()
 
-        Raises :class:`InvalidRequestError` unless everything below is committed and ``end_offset``
-        ends a batch.
+    def begin_snapshot(self, end_offset: int) -> SnapshotInProgress | None:
+        """Begin a snapshot of the state below ``end_offset``; None if there is one up to there.
+
+        The caller appends the records in slices, between steps if it likes. The log then forgets the
+        records that older snapshots hold. Raises :class:`InvalidRequestError` unless everything
+        below is committed and ``end_offset`` ends a batch.
         """
         latest = self.storage.latest_snapshot()
         if latest is not None and end_offset <= latest.end_offset:
-            return
+            return None
         if end_offset > self.high_watermark:
             raise InvalidRequestError(f"snapshot at {end_offset}, above the high watermark {self.high_watermark}")
         batch = next(iter(self.storage.batches(end_offset - 1, end_offset)), None)
@@ -345,7 +355,7 @@ class RaftNode(VoterChanges):
             raise InvalidRequestError(f"snapshot at {end_offset}, inside a batch")
         voters: VoterSet = next(one.voters for one in reversed(self.voter_history) if one.offset < end_offset)
         control = [kraft_version_entry(), voters_entry(voters)] if len(voters) else []
-        self.storage.write_snapshot(SnapshotId(end_offset, batch.epoch), control, records)
+        return self.storage.begin_snapshot(SnapshotId(end_offset, batch.epoch), control)
 
     def close(self) -> None:
         """Release the files. The node is not used afterwards."""

@@ -14,6 +14,7 @@ from pyreplog.quorum.lost_storage import DamagedLog, LostState
 from pyreplog.quorum.snapshots import (
     PartialSnapshot,
     SnapshotReader,
+    SnapshotWriter,
     list_snapshots,
     remove_parts,
     remove_snapshot,
@@ -28,7 +29,7 @@ from pyreplog.record import BatchBuilder, RecordBatch, payload_of, split
 from pyreplog.values import EpochEntry, TopicPartition
 from pyreplog.wire import METADATA_TOPIC_ID, SnapshotId
 
-__all__ = ["RaftLog", "clear_quorum", "format_quorum", "is_formatted", "open_storage"]
+__all__ = ["OwnSnapshot", "RaftLog", "clear_quorum", "format_quorum", "is_formatted", "open_storage"]
 
 _PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 _READ_SIZE: Final = 1 << 20
@@ -234,7 +235,7 @@ class RaftLog:
         try:
             self._state.write(state)
         except StorageError as error:
-            self._refused(error)
+            self.refused(error)
             raise
 
     def note_voter(self) -> None:
@@ -242,7 +243,7 @@ class RaftLog:
         try:
             self._state.note_voter()
         except StorageError as error:
-            self._refused(error)
+            self.refused(error)
             raise
 
     def note_failure(self, reason: str) -> None:
@@ -250,7 +251,7 @@ class RaftLog:
         try:
             self._state.note_failure(reason)
         except StorageError as error:
-            self._refused(error)
+            self.refused(error)
             raise
 
     # -- the log, written --
@@ -273,7 +274,7 @@ class RaftLog:
             self._fail(error)
             raise
         except StorageError as error:
-            self._refused(error)
+            self.refused(error)
             raise
         self._sync()
         return placed.base_offset, placed.last_offset
@@ -284,7 +285,7 @@ class RaftLog:
         try:
             self._log.append_as_follower([data], at_end=True)
         except StorageError as error:
-            self._refused(error)
+            self.refused(error)
             raise
         self._sync()
         return [entry for batch in batches if batch.is_control for entry in _control_of(batch)]
@@ -314,11 +315,6 @@ class RaftLog:
             self._log.poison(error)
             self._fail(error)
             raise
-
-    def _refused(self, error: StorageError) -> None:
-        """Note that the disk refused a change. Nothing is in doubt if it only lacked room."""
-        if error.errno not in NO_SPACE_ERRNOS and error.errno not in RESOURCES_EXHAUSTED_ERRNOS:
-            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
@@ -402,21 +398,34 @@ class RaftLog:
         finally:
             reader.close()
 
-    def write_snapshot(
-        self, snapshot_id: SnapshotId, control: Sequence[tuple[bytes, bytes]], records: Iterable[bytes]
-    ) -> None:
-        """Write a snapshot of committed state, and let the log begin where the one before it ends."""
+    def begin_snapshot(self, snapshot_id: SnapshotId, control: Sequence[tuple[bytes, bytes]]) -> OwnSnapshot:
+        """Begin a snapshot of committed state."""
+        return OwnSnapshot(self, snapshot_id, control)
+
+    def open_writer(self, snapshot_id: SnapshotId, control: Sequence[tuple[bytes, bytes]]) -> SnapshotWriter:
+        """Create the file of a snapshot."""
         now_ms = self._clock.wall_ms()
-        try:
-            write_snapshot(
-                self._disk, self._folder, snapshot_id, control, records, timestamp_ms=now_ms, last_timestamp_ms=now_ms
-            )
-        except StorageError as error:
-            self._refused(error)
-            raise
+        return SnapshotWriter(
+            self._disk, self._folder, snapshot_id, control, timestamp_ms=now_ms, last_timestamp_ms=now_ms
+        )
+
+    def take_snapshot(self, snapshot_id: SnapshotId, control: Sequence[tuple[bytes, bytes]]) -> None:
+        """Use a snapshot that was written, and let the log begin where the one before it ends.
+
+        If a snapshot of the leader was installed since, this one is older, and is not used.
+        """
+        latest = self.latest_snapshot()
+        if latest is not None and latest.end_offset >= snapshot_id.end_offset:
+            remove_snapshot(self._disk, self._folder, snapshot_id)
+            return
         self._latest_control = [ControlEntry(place, *record) for place, record in enumerate(control)]
         self._snapshots.append(snapshot_id)
         self._forget_old()
+
+    def refused(self, error: StorageError) -> None:
+        """Note that the disk refused a change. Nothing is in doubt if it only lacked room."""
+        if error.errno not in NO_SPACE_ERRNOS and error.errno not in RESOURCES_EXHAUSTED_ERRNOS:
+            self._fail(error)
 
     def _forget_old(self) -> None:
         """Keep the newest snapshots, and the log from the end of the oldest of them on."""
@@ -430,7 +439,7 @@ class RaftLog:
                 self._snapshots.remove(snapshot_id)
                 remove_snapshot(self._disk, self._folder, snapshot_id)
         except StorageError as error:
-            self._refused(error)
+            self.refused(error)
             raise
 
     def begin_install(self, snapshot_id: SnapshotId) -> None:
@@ -464,7 +473,7 @@ class RaftLog:
                 remove_snapshot(self._disk, self._folder, snapshot_id)
             self._snapshots = [received]
         except StorageError as error:
-            self._refused(error)
+            self.refused(error)
             raise
 
     def _begin_at(self, snapshot_id: SnapshotId) -> None:
@@ -482,6 +491,48 @@ class RaftLog:
             self._log.close(clean=clean and self.failure is None)
         except PyreplogError:
             self._log.close(clean=False)
+
+
+class OwnSnapshot:
+    """A snapshot of this node's own state that is being written. If a method raises, it is abandoned."""
+
+    __slots__ = ("_control", "_storage", "_writer", "snapshot_id")
+
+    def __init__(self, storage: RaftLog, snapshot_id: SnapshotId, control: Sequence[tuple[bytes, bytes]]) -> None:
+        self.snapshot_id = snapshot_id
+        self._storage = storage
+        self._control = control
+        try:
+            self._writer = storage.open_writer(snapshot_id, control)
+        except StorageError as error:
+            storage.refused(error)
+            raise
+
+    def append(self, records: Iterable[bytes]) -> None:
+        """Add metadata records."""
+        try:
+            self._writer.append(records)
+        except BaseException as error:
+            self._failed(error)
+            raise
+
+    def finish(self) -> None:
+        """Make the snapshot durable, and let the log forget what older ones hold."""
+        try:
+            self._writer.finish()
+            self._storage.take_snapshot(self.snapshot_id, self._control)
+        except BaseException as error:
+            self._failed(error)
+            raise
+
+    def abandon(self) -> None:
+        """Remove the unfinished file."""
+        self._writer.abandon()
+
+    def _failed(self, error: BaseException) -> None:
+        self._writer.abandon()
+        if isinstance(error, StorageError):
+            self._storage.refused(error)
 
 
 def encode_batch(

@@ -15,6 +15,7 @@ __all__ = [
     "Failed",
     "Following",
     "Leading",
+    "LostLeader",
     "ParkedFetch",
     "PendingRequest",
     "Proof",
@@ -178,6 +179,14 @@ class PendingRequest(NamedTuple):
     epoch: int
     expiry_ns: int
     key: ReplicaKey | None = None
+
+
+class LostLeader(NamedTuple):
+    """A leader whose endpoint the transport called gone, in one epoch."""
+
+    address: Address
+    epoch: int
+    until_ns: int
 
 
 class VotersAt(NamedTuple):

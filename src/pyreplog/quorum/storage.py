@@ -15,7 +15,7 @@ from pyreplog.quorum.voters import ReplicaKey
 from pyreplog.values import EpochEntry
 from pyreplog.wire import SnapshotId
 
-__all__ = ["ControlEntry", "HardState", "LogBatch", "QuorumStorage"]
+__all__ = ["ControlEntry", "HardState", "LogBatch", "QuorumStorage", "SnapshotInProgress"]
 
 
 class HardState(NamedTuple):
@@ -44,6 +44,25 @@ class LogBatch(NamedTuple):
     epoch: int
     control: tuple[ControlEntry, ...]
     records: tuple[bytes, ...]
+
+
+class SnapshotInProgress(Protocol):
+    """A snapshot that is being written, in as many steps as the caller likes.
+
+    If a method raises, the snapshot is abandoned.
+    """
+
+    def append(self, records: Iterable[bytes]) -> None:
+        """Add metadata records."""
+        ...
+
+    def finish(self) -> None:
+        """Make the snapshot durable. From now on it is the newest."""
+        ...
+
+    def abandon(self) -> None:
+        """Give it up."""
+        ...
 
 
 class QuorumStorage(Protocol):
@@ -174,10 +193,8 @@ class QuorumStorage(Protocol):
         """Return bytes of a snapshot."""
         ...
 
-    def write_snapshot(
-        self, snapshot_id: SnapshotId, control: Sequence[tuple[bytes, bytes]], records: Iterable[bytes]
-    ) -> None:
-        """Write a snapshot of committed state. The log may then lose records below older snapshots."""
+    def begin_snapshot(self, snapshot_id: SnapshotId, control: Sequence[tuple[bytes, bytes]]) -> SnapshotInProgress:
+        """Begin a snapshot of committed state. Afterwards the log may lose records below older snapshots."""
         ...
 
     def begin_install(self, snapshot_id: SnapshotId) -> None:

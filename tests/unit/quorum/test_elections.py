@@ -101,3 +101,18 @@ def test_a_resigning_leader_names_its_successor() -> None:
     net.advance(3_000)
     assert net.leaders == [2]
     assert net.nodes[1].leader_id == 2
+
+
+def test_a_leader_that_was_gone_once_is_followed_in_its_next_epoch() -> None:
+    net = QuorumNet(4, voters=3)
+    net.advance(50)
+    net.kill(1)
+    net.advance(300)
+    net.open(1)
+    net.advance(300)
+    net.isolate(4)
+    net.take(2, net.leader.resign(net.now))
+    net.advance(5_000)
+    net.cut.clear()
+    net.advance(5_000)
+    assert net.nodes[4].leader_id == net.leaders[0]
