@@ -89,6 +89,7 @@ class QuorumHarness:
         voters = VoterSet(Voter.at(one.key, controller_address(one.node_id)) for one in self.identities.values())
         for one in ids:
             format_quorum(self.disks[one], FOLDER, self.identities[one], self.clock, voters, self.quorum_config)
+            self.disks[one].sync_directory(".")
         self.lives = dict.fromkeys(ids, 0)
         self.servers: dict[int, QuorumServer] = {}
         self.brokers: dict[int, Broker] = {}
