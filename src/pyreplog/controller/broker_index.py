@@ -127,38 +127,30 @@ class BrokerIndex:
 
     def change(self, key: _Key, before: _Replicas | None, after: _Replicas | None) -> None:
         """Note that a partition changed. None: it does not exist."""
-        if before is not None:
-            if after is not None and _same(before, after):
-                return
-            self._remove(key, before)
-        if after is not None:
-            self._add(key, after)
-
-    def _add(self, key: _Key, partition: _Replicas) -> None:
-        if partition.leader == NO_LEADER:
-            self.leaderless.add(key)
-        else:
-            _set_of(self._leads, partition.leader).add(key)
-        for member in (*partition.isr, *partition.elr):
-            _set_of(self._members, member).add(key)
-        for replica in partition.replicas:
-            _set_of(self._holds, replica).add(key)
-
-    def _remove(self, key: _Key, partition: _Replicas) -> None:
-        if partition.leader == NO_LEADER:
-            self.leaderless.discard(key)
-        else:
-            _set_of(self._leads, partition.leader).discard(key)
-        for member in (*partition.isr, *partition.elr):
-            _set_of(self._members, member).discard(key)
-        for replica in partition.replicas:
-            _set_of(self._holds, replica).discard(key)
+        led = None if before is None else before.leader
+        leads = None if after is None else after.leader
+        if led != leads:
+            if led is not None:
+                (self.leaderless if led == NO_LEADER else _set_of(self._leads, led)).discard(key)
+            if leads is not None:
+                (self.leaderless if leads == NO_LEADER else _set_of(self._leads, leads)).add(key)
+        had = () if before is None else before.isr + before.elr
+        has = () if after is None else after.isr + after.elr
+        if had != has:
+            _replace(self._members, key, had, has)
+        held = () if before is None else before.replicas
+        holds = () if after is None else after.replicas
+        if held != holds:
+            _replace(self._holds, key, held, holds)
 
 
-def _same(one: _Replicas, other: _Replicas) -> bool:
-    return (
-        one.leader == other.leader and one.isr == other.isr and one.elr == other.elr and one.replicas == other.replicas
-    )
+def _replace(sets: dict[int, PartitionSet], key: _Key, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    for broker_id in before:
+        if broker_id not in after:
+            _set_of(sets, broker_id).discard(key)
+    for broker_id in after:
+        if broker_id not in before:
+            _set_of(sets, broker_id).add(key)
 
 
 def _set_of(sets: dict[int, PartitionSet], broker_id: int) -> PartitionSet:

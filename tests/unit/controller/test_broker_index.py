@@ -63,7 +63,7 @@ def subsets(of: tuple[int, ...]) -> st.SearchStrategy[tuple[int, ...]]:
     return st.lists(st.sampled_from(of), unique=True).map(tuple)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), use_from=st.integers(0, 12))
 def test_the_index_equals_the_walk(data: st.DataObject, use_from: int) -> None:
     """Topics come and go, partitions change in any way; the index was first used at any time."""
