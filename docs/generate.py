@@ -13,6 +13,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -112,16 +113,17 @@ def definition(thing: object) -> Definition | None:
 
 
 def class_entry(node: ast.ClassDef, thing: type) -> list[str]:
-    """Its text, how it is made, and every public method, property and field, those of private bases too."""
-    nodes = [node, *private_bases(thing)]
+    """Its text, how it is made, and every public method, property and field, those of private bases and of values
+    too."""
+    nodes = [*listed_bases(thing), node] if is_dataclass(thing) else [node, *listed_bases(thing)]
     return [*text(node), "", *(line for one in nodes for line in members(one, node.name)), ""]
 
 
-def private_bases(thing: type) -> Iterator[ast.ClassDef]:
-    """Yield the definition of each base class that is no public name of ``pyreplog``."""
+def listed_bases(thing: type) -> Iterator[ast.ClassDef]:
+    """Yield the definition of each base class that is no public name of ``pyreplog``, or is a value with fields."""
     for base in thing.__bases__:
         found = definition(base) if base.__module__.startswith("pyreplog.") else None
-        if isinstance(found, ast.ClassDef) and base.__name__ not in pyreplog.__all__:
+        if isinstance(found, ast.ClassDef) and (base.__name__ not in pyreplog.__all__ or is_dataclass(base)):
             yield found
 
 

@@ -35,7 +35,9 @@ __all__ = [
     "InconsistentClusterIdError",
     "IneligibleReplicaError",
     "InternalError",
+    "InvalidPartitionsError",
     "InvalidProducerEpochError",
+    "InvalidReplicationFactorError",
     "InvalidRequestError",
     "InvalidTimestampError",
     "InvalidTopicError",
@@ -637,6 +639,20 @@ class TopicExistsError(ClusterError):
 
     code = 36
     about = "topic exists already"
+
+
+class InvalidPartitionsError(ClusterError, ValueError):
+    """A number of partitions that a topic cannot have: fewer than it has, or too many."""
+
+    code = 37
+    about = "invalid number of partitions"
+
+
+class InvalidReplicationFactorError(ClusterError, ValueError):
+    """More replicas than there are nodes, or none."""
+
+    code = 38
+    about = "invalid replication factor"
 
 
 class LeaderNotAvailableError(ClusterError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pyreplog.aio.admin import Admin
 from pyreplog.aio.backing_up import backup
-from pyreplog.aio.clients import Admin, Consumer, Producer
+from pyreplog.aio.clients import Consumer, Producer
 from pyreplog.aio.cluster import Cluster, ClusterNode, ClusterReader
 from pyreplog.aio.log import Log, open_log
 from pyreplog.aio.reader_consumer import ReaderConsumer

@@ -1,11 +1,11 @@
-"""Producer, Consumer and Admin for asyncio: the blocking classes, with slow calls in threads."""
+"""Producer and Consumer for asyncio: the blocking classes, with slow calls in threads."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -16,18 +16,18 @@ from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.records import Steps
 from pyreplog.client import Acks, Completion
-from pyreplog.config import LogConfig, check_seconds, whole
+from pyreplog.config import check_seconds, whole
 from pyreplog.errors import ClosedError, NoThreadError
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
-from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
+from pyreplog.runtime import ANSWER_TIMEOUT_S, topics_of
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 
 if TYPE_CHECKING:
     from pyreplog.client import Ends
 
-__all__ = ["Admin", "Consumer", "Producer"]
+__all__ = ["Consumer", "Producer"]
 
 T = TypeVar("T")
 Subject = str | tuple[str, int] | Collection[str | tuple[str, int]]
@@ -400,10 +400,11 @@ class Consumer:
 
     async def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
         """Read these topics or partitions from now on."""
+        subject = list(subject) if isinstance(subject, Iterator) else subject
         partitions = await self._calls.read(self._consumer._partitions_of, subject, timeout)
         wanted = frozenset(partitions)
         await self._go_on(
-            partial(self._consumer._take_up, partitions),
+            partial(self._consumer._take_up, partitions, topics_of(subject)),
             lambda record: TopicPartition(record.topic, record.partition) not in wanted,
         )
 
@@ -522,54 +523,3 @@ class Consumer:
 
     def __repr__(self) -> str:
         return repr(self._consumer).replace("pyreplog.", "pyreplog.aio.", 1)
-
-
-class Admin:
-    """Makes and describes topics. It is ``cluster.admin``. See :class:`pyreplog.Admin`."""
-
-    def __init__(self, admin: runtime.Admin, calls: ThreadCalls) -> None:
-        """Use ``cluster.admin`` to get one."""
-        self._admin = admin
-        self._calls = calls
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("an Admin cannot be copied or pickled: it belongs to its cluster, in this process")
-
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | LogConfig | None = None,
-        *,
-        exist_ok: bool = False,
-        timeout: float | None = None,
-    ) -> TopicDescription:
-        """Make a topic and return when it can be used. See :meth:`pyreplog.Admin.create_topic`."""
-        return await self._calls.read(
-            self._admin.create_topic, name, partitions, replication_factor, config, exist_ok=exist_ok, timeout=timeout
-        )
-
-    async def topics(self, *, internal: bool = False) -> list[str]:
-        """Return the names of the topics, sorted; with ``internal`` also of a system's own ones, ``__...``."""
-        return await self._calls.read(self._admin.topics, internal=internal)
-
-    async def describe(self, name: str) -> TopicDescription:
-        """Return one topic's partitions and settings."""
-        return await self._calls.read(self._admin.describe, name)
-
-    async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-        """Delete the records below these offsets, by partition; return the new log start offsets."""
-        return await self._calls.read(self._admin.delete_records, topic, offsets)
-
-    async def elect_leaders(
-        self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False
-    ) -> dict[int, str | None]:
-        """Have the preferred leaders lead again; return what each election lost.
-
-        See :meth:`pyreplog.Admin.elect_leaders`.
-        """
-        return await self._calls.read(self._admin.elect_leaders, topic, partitions, unclean=unclean)
-
-    def __repr__(self) -> str:
-        return repr(self._admin).replace("pyreplog.", "pyreplog.aio.", 1)

@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex, TypedDict, Unpack, cast, overload
 
 from pyreplog import runtime
+from pyreplog.aio.admin import Admin
 from pyreplog.aio.calls import ThreadCalls
-from pyreplog.aio.clients import Admin, Consumer, Producer, Subject
+from pyreplog.aio.clients import Consumer, Producer, Subject
 from pyreplog.aio.opening import Opening
 from pyreplog.aio.reader_consumer import ReaderConsumer
 from pyreplog.aio.records import Records

@@ -15,6 +15,13 @@ from pyreplog.lazy_door import lazy_door
 if TYPE_CHECKING:
     from pyreplog.client.admin import Admin, Answer
     from pyreplog.client.batch_forwarder import BatchForwarder
+    from pyreplog.client.changes import (
+        altered_configs,
+        creatable,
+        created_partitions,
+        created_topics,
+        deleted_topic,
+    )
     from pyreplog.client.consumer import Consumer, Ends
     from pyreplog.client.consumer_config import ConsumerConfig
     from pyreplog.client.offset_lookups import OffsetAnswer
@@ -37,12 +44,18 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "BatchForwarder",
+    "altered_configs",
+    "creatable",
+    "created_partitions",
+    "created_topics",
+    "deleted_topic",
 ]
 
 __getattr__, __dir__ = lazy_door(
     __name__,
     {
         ".admin": ["Admin", "Answer"],
+        ".changes": ["altered_configs", "creatable", "created_partitions", "created_topics", "deleted_topic"],
         ".consumer": ["Consumer", "Ends"],
         ".consumer_config": ["ConsumerConfig"],
         ".offset_lookups": ["OffsetAnswer"],

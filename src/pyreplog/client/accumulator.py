@@ -261,6 +261,12 @@ class PartitionQueue:
         if index < len(values):
             raise MessageTooLargeError(_too_large(f"record {index} of {len(values)} for {self.topic}", self._size_max))
 
+    def limit(self, batch_size_max: int, record_size_max: int) -> None:
+        """Build the next batches with other limits, see ``__init__``. The open batch is sealed."""
+        self.seal()
+        self._builder = BatchBuilder(batch_size_max, timestamp_max=TIMESTAMP_MAX)
+        self._size_max = max(record_size_max, batch_size_max)
+
     def append(
         self,
         value: Buffer | None,

@@ -3,11 +3,12 @@ Transport, for which the runtime has a blocking interface."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from pyreplog.client.calls import MS, RequestTracker
+from pyreplog.client.changes import ClusterChange
 from pyreplog.client.lookups import Lookup, created_topic, refusal_of, refused_as_a_whole
 from pyreplog.client.outcome import Completion, Owner
 from pyreplog.client.router import address_of, backoff_ns
@@ -38,6 +39,7 @@ from pyreplog.wire import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
+    DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeQuorumPartition,
@@ -102,6 +104,7 @@ class Answer(Completion):
         "refusal",
         "retriable",
         "value",
+        "value_of",
         "what",
     )
 
@@ -115,12 +118,15 @@ class Answer(Completion):
         retriable: bool,
         deadline_ns: int,
         lookup: Lookup | None = None,
+        value_of: Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__(owner)
         self.what = what
         self.body = body
         self.peers = peers
         self.value: Any = None
+        self.value_of = value_of
+        """Returns the value of an answer, or raises its error. None: the answer is the value."""
         self.failures = 0
         self.asked = False
         """Whether the question was sent, or was about to be."""
@@ -208,7 +214,7 @@ class Admin:
         self._random = random
         self.controllers = list(controllers)
         """The addresses to ask, the one that answered last first."""
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = self.timeout_ms = timeout_ms
         self._owner = owner
         self._waiting: list[tuple[int, Answer]] = []  # (not before, question)
         self._unsettled: list[Answer] = []
@@ -222,6 +228,14 @@ class Admin:
         body = CreateTopicsRequest([topic], self._timeout_ms)
         return self._ask(f"creation of topic {name!r}", body, retriable=False, lookup=created_topic(topic))
 
+    def change(self, change: ClusterChange) -> Answer:
+        """Carry out a change once. See :mod:`pyreplog.client.changes` for the values."""
+        return self._ask(change.what, change.body, retriable=False, lookup=change.lookup, value_of=change.value_of)
+
+    def describe_cluster(self) -> Answer:
+        """Describe the nodes. The value is a DescribeClusterResponse."""
+        return self._ask("description of the cluster", DescribeClusterRequest(), retriable=True)
+
     def describe_topics(self, names: Sequence[str] = ()) -> Answer:
         """Describe these topics (none: all): partitions, leaders, replicas, ISR, ELR.
 
@@ -229,9 +243,10 @@ class Admin:
         """
         return self._ask("description of topics", DescribeTopicPartitionsRequest(list(names)), retriable=True)
 
-    def describe_configs(self, names: Sequence[str]) -> Answer:
-        """Describe the topics' settings. The value is a DescribeConfigsResponse."""
-        resources = [DescribeConfigsResource(RESOURCE_TOPIC, name) for name in names]
+    def describe_configs(self, names: Sequence[str], kind: int = RESOURCE_TOPIC) -> Answer:
+        """Describe the topics' settings. The value is a DescribeConfigsResponse. ``kind`` RESOURCE_BROKER and the name
+        "": the cluster's defaults."""
+        resources = [DescribeConfigsResource(kind, name) for name in names]
         return self._ask("description of settings", DescribeConfigsRequest(resources), retriable=True)
 
     def describe_quorum(self) -> Answer:
@@ -263,11 +278,28 @@ class Admin:
         now = self._now_ns()
         return self._begin(now, _Deletion(self._owner, topic, offsets, self.controllers, now + self._timeout_ms * MS))
 
-    def _ask(self, what: str, body: RequestBody, *, retriable: bool, lookup: Lookup | None = None) -> Answer:
+    def _ask(
+        self,
+        what: str,
+        body: RequestBody,
+        *,
+        retriable: bool,
+        lookup: Lookup | None = None,
+        value_of: Callable[[Any], Any] | None = None,
+    ) -> Answer:
         now = self._now_ns()
         deadline_ns = now + self._timeout_ms * MS
         peers = list(self.controllers)
-        answer = Answer(self._owner, what, body, peers, retriable=retriable, deadline_ns=deadline_ns, lookup=lookup)
+        answer = Answer(
+            self._owner,
+            what,
+            body,
+            peers,
+            retriable=retriable,
+            deadline_ns=deadline_ns,
+            lookup=lookup,
+            value_of=value_of,
+        )
         return self._begin(now, answer)
 
     def _begin(self, now: int, answer: Answer) -> Answer:
@@ -329,6 +361,14 @@ class Admin:
             return
         if isinstance(body, ElectLeadersResponse) and body.error_code != NO_ERROR:
             answer.fail(cluster_error(body.error_code, answer.what))
+            return
+        if answer.value_of is not None:
+            try:
+                value = answer.value_of(body)
+            except PyreplogError as error:
+                answer.fail(error)
+            else:
+                answer.answer(value)
             return
         if isinstance(body, CreateTopicsResponse):
             result = body.topics[0]

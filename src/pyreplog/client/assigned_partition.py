@@ -43,6 +43,7 @@ class AssignedPartition:
         "_pause",
         "asked",
         "batches",
+        "begins_at_start",
         "entry",
         "error",
         "failures",
@@ -71,6 +72,9 @@ class AssignedPartition:
         After a seek the old one stays and counts again if a seek returns to it, because its node
         may hold it for as long as a new one.
         """
+        self.begins_at_start = False
+        """Whether it is read from its first record whatever ``auto_offset_reset`` says, because it
+        was added to a topic that was already being read."""
         self.is_idle = False
         """Whether the last answer had nothing new."""
         self.resetting = False

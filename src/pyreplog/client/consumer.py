@@ -15,7 +15,7 @@ news of its other partitions late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -92,6 +92,8 @@ class Consumer:
         self._lookups = OffsetLookups(self._calls, self._router, random, self._now_ns, owner)
         self._retry_ns: int | None = None
         self._waiting: list[tuple[Completion, Ends | None]] = []
+        self._whole: dict[str, int] = {}  # topics read as a whole -> partitions that are known
+        self._refresh_ns = clock.monotonic_ns() + self.config.metadata_max_age_ms * 1_000_000
         self._turn = 0
         self._closed = False
 
@@ -117,16 +119,42 @@ class Consumer:
         """Return the number of partitions of a topic. REQUIRES :meth:`knows`."""
         return len(self._router.topics[topic].leaders)
 
-    def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read exactly these partitions from now on.
+    def refresh(self, topic: str) -> None:
+        """Ask for a topic again, which may have more partitions."""
+        if self._router.topic(topic) is not None:
+            self._router.want(topic)
+
+    def assign(self, partitions: Sequence[TopicPartition], whole: Collection[str] = ()) -> None:
+        """Read these partitions from now on, and of the topics in ``whole`` also those that are added
+        later, each from its first record.
 
         Partitions that stay keep their positions; new ones begin as ``auto_offset_reset`` says.
         """
         entries = [TopicPartition(*entry) for entry in partitions]
         kept = {entry: self._partitions.get(entry) or AssignedPartition(entry, self._pause) for entry in entries}
         self._partitions = kept
+        self._whole = {topic: sum(entry.topic == topic for entry in kept) for topic in whole}
         for entry in kept:
             self.want(entry.topic)
+
+    @property
+    def whole(self) -> list[str]:
+        """The topics that are read with the partitions that they will get."""
+        return list(self._whole)
+
+    def _take_up_added(self) -> None:
+        """Read the partitions that were added to the topics that are read as a whole."""
+        for topic, count in self._whole.items():
+            route = self._router.topic(topic)
+            if route is not None and len(route.leaders) > count:
+                more = dict(self._partitions)
+                for number in range(count, len(route.leaders)):
+                    entry = TopicPartition(topic, number)
+                    if entry not in more:
+                        more[entry] = AssignedPartition(entry, self._pause)
+                        more[entry].begins_at_start = True
+                self._partitions = more
+                self._whole[topic] = len(route.leaders)
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -240,6 +268,8 @@ class Consumer:
         """Receive answers and send the fetches that are due; return whether there was work. It
         never waits."""
         happened = self._calls.poll()
+        if self._whole:
+            self._take_up_added()
         happened |= self._ask()
         happened |= self._router.poll()
         if self._waiting:
@@ -259,6 +289,10 @@ class Consumer:
         now = self._now_ns()
         self._retry_ns = None
         asked = False
+        if now >= self._refresh_ns:
+            self._refresh_ns = now + self.config.metadata_max_age_ms * 1_000_000
+            for topic in self._whole:
+                self.refresh(topic)
         wanted: dict[int, FetchInFlight] = {}
         for entry, state in self._partitions.items():
             if state.resetting or state.error is not None or state.batches or state.records:
@@ -432,7 +466,8 @@ class Consumer:
 
     def _reset(self, state: AssignedPartition) -> None:
         """Look up the offset at which to begin."""
-        timestamp = LATEST_TIMESTAMP if self.config.auto_offset_reset == "latest" else EARLIEST_TIMESTAMP
+        is_late = self.config.auto_offset_reset == "latest" and not state.begins_at_start
+        timestamp = LATEST_TIMESTAMP if is_late else EARLIEST_TIMESTAMP
         answer = self.look_up(*state.entry, timestamp)
         state.resetting = True
 
@@ -442,6 +477,7 @@ class Consumer:
                 state.error = answer.error
             elif state.position < 0:
                 state.move(answer.offset)
+                state.begins_at_start = False
 
         answer.add_waiter(found)
 
@@ -455,7 +491,7 @@ class Consumer:
 
 
 def _end_of(entry: TopicPartition, ends: Ends | None) -> int:
-    return INT64_MAX if ends is None else ends.get(entry, INT64_MAX)
+    return INT64_MAX if ends is None else ends.get(entry, 0)  # 0: it came after the ends
 
 
 def _pause_until(now_ns: Callable[[], int], random: Random, failures: int) -> int:

@@ -37,6 +37,9 @@ class ConsumerConfig:
     max_poll_records: int = 500
     """The most records of one ``take``."""
     request_timeout_ms: int = 10_000
+    metadata_max_age_ms: int = 300_000
+    """The time after which a topic that is read as a whole is asked for again, because it may have
+    more partitions."""
 
     def __post_init__(self) -> None:
         for name, low in (
@@ -45,5 +48,6 @@ class ConsumerConfig:
             ("fetch_max_bytes", 1),
             ("max_poll_records", 1),
             ("request_timeout_ms", 1),
+            ("metadata_max_age_ms", 1),
         ):
             check_number(self, name, low, INT32_MAX)

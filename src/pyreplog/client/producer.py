@@ -110,6 +110,7 @@ class Producer:
         self.failures = Failures()
         """The records that were not acknowledged, for callers that never check an ack."""
         self._retry_ns: int | None = None
+        self._refresh_ns = clock.monotonic_ns() + self.config.metadata_max_age_ms * 1_000_000
         self._closed = False
         self._is_idempotent = self.config.is_idempotent
         self._producer_id = ProducerId(self._calls, self._router, random, self._now_ns)
@@ -123,10 +124,24 @@ class Producer:
         """
         return self._router.knows(topic)
 
+    def has_heard_of(self, topic: str) -> bool:
+        """Return the same as :meth:`knows`, without raising."""
+        return self._router.topic(topic) is not None
+
     def want(self, topic: str) -> None:
         """Ask the cluster for the topic, unless it is known."""
         if self._router.topic(topic) is None:
             self._router.want(topic)
+
+    def refresh(self, topic: str) -> None:
+        """Ask for a topic again that changed: it may have more partitions, or take other batches."""
+        if self._router.topic(topic) is not None:
+            self._router.want(topic)
+        queues = self._topics.get(topic)
+        if queues is not None:
+            size_max, alone_max = self._limits(topic)
+            for queue in queues.queues:
+                queue.limit(size_max, alone_max)
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic. REQUIRES :meth:`knows`."""
@@ -238,17 +253,21 @@ class Producer:
             queues.resize(count, partial(self._new_queue, topic))
         return queues
 
-    def _new_queue(self, topic: str, partition: int) -> PartitionQueue:
-        config = self.config
-        size_max, alone_max = config.batch_size_max, config.record_size_max
+    def _limits(self, topic: str) -> tuple[int, int]:
+        """Return the most bytes of a batch of several records, and of a batch of one."""
+        size_max, alone_max = self.config.batch_size_max, self.config.record_size_max
         if self._batch_limit is not None:
             several, alone = self._batch_limit(topic)
             size_max = max(min(size_max, several), HEADER_SIZE + 1)
             # A topic may have a lower limit: then a too large record is sent and the leader
             # refuses it.
             alone_max = max(alone_max, alone)
+        return size_max, alone_max
+
+    def _new_queue(self, topic: str, partition: int) -> PartitionQueue:
+        size_max, alone_max = self._limits(topic)
         queue = PartitionQueue(
-            self._owner, self._ledger, topic, partition, size_max, alone_max, config.delivery_timeout_ms
+            self._owner, self._ledger, topic, partition, size_max, alone_max, self.config.delivery_timeout_ms
         )
         if self._is_idempotent:
             queue.sequencer = Sequencer()
@@ -313,6 +332,10 @@ class Producer:
 
     def _send_ready(self) -> bool:
         now = self._now_ns()
+        if now >= self._refresh_ns:
+            self._refresh_ns = now + self.config.metadata_max_age_ms * 1_000_000
+            for topic in self._topics:
+                self._router.want(topic)
         requests: dict[int, list[tuple[PartitionQueue, ProducerBatch]]] = {}
         retry: int | None = None
         for key, queue in list(self._active.items()):

@@ -38,6 +38,9 @@ class ProducerConfig:
     max_block_ms: int = 10_000
     """The longest wait for the first metadata of a topic, at most ``delivery_timeout_ms``. (The
     blocking interface waits; the machine never does.)"""
+    metadata_max_age_ms: int = 300_000
+    """The time after which the topics are asked for again, because they may have more
+    partitions."""
     enable_idempotence: bool | None = None
     """Whether every record is appended once and in order, whatever is sent again.
 
@@ -53,6 +56,7 @@ class ProducerConfig:
             ("request_timeout_ms", 1),
             ("delivery_timeout_ms", 1),
             ("max_block_ms", 0),
+            ("metadata_max_age_ms", 1),
         ):
             check_number(self, name, low, INT32_MAX)
         if self.enable_idempotence is not None:

@@ -13,7 +13,7 @@ from pyreplog.runtime.log import Log, open_log
 from pyreplog.runtime.log_writer import LogWriter
 
 if TYPE_CHECKING:
-    from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
+    from pyreplog.runtime.admin import Admin
     from pyreplog.runtime.background_syncs import BackgroundSyncs
     from pyreplog.runtime.backing_up import backup
     from pyreplog.runtime.cluster import Cluster, ClusterReader
@@ -21,16 +21,25 @@ if TYPE_CHECKING:
     from pyreplog.runtime.cluster_options import ClusterReaderSettings, ClusterSettings, check_mode, check_setting_names
     from pyreplog.runtime.cluster_reader import ReaderAdmin
     from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer
+    from pyreplog.runtime.descriptions import (
+        ClusterDescription,
+        GrownTopic,
+        NewTopic,
+        NodeDescription,
+        PartitionDescription,
+        TopicDescription,
+    )
     from pyreplog.runtime.producer import Producer
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.several import scan
     from pyreplog.runtime.spool_applier import apply_offline, make_unowned
-    from pyreplog.runtime.subscription import place_of
+    from pyreplog.runtime.subscription import place_of, topics_of
 
 __all__ = [
     "ANSWER_TIMEOUT_S",
     "Admin",
     "Cluster",
+    "ClusterDescription",
     "ClusterNode",
     "ClusterReader",
     "ClusterReaderSettings",
@@ -40,9 +49,12 @@ __all__ = [
     "BackgroundSyncs",
     "Followed",
     "LockWait",
+    "GrownTopic",
     "Log",
     "LogWriter",
     "ChangeSignal",
+    "NewTopic",
+    "NodeDescription",
     "Nodes",
     "PartitionDescription",
     "Producer",
@@ -60,12 +72,13 @@ __all__ = [
     "open_log",
     "place_of",
     "scan",
+    "topics_of",
 ]
 
 __getattr__, __dir__ = lazy_door(
     __name__,
     {
-        ".admin": ["Admin", "PartitionDescription", "TopicDescription"],
+        ".admin": ["Admin"],
         ".background_syncs": ["BackgroundSyncs"],
         ".backing_up": ["backup"],
         ".cluster": ["Cluster", "ClusterReader"],
@@ -73,10 +86,18 @@ __getattr__, __dir__ = lazy_door(
         ".cluster_options": ["ClusterReaderSettings", "ClusterSettings", "check_mode", "check_setting_names"],
         ".cluster_reader": ["ReaderAdmin"],
         ".consumer": ["ANSWER_TIMEOUT_S", "Consumer"],
+        ".descriptions": [
+            "ClusterDescription",
+            "GrownTopic",
+            "NewTopic",
+            "NodeDescription",
+            "PartitionDescription",
+            "TopicDescription",
+        ],
         ".producer": ["Producer"],
         ".reader_consumer": ["ReaderConsumer"],
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],
-        ".subscription": ["place_of"],
+        ".subscription": ["place_of", "topics_of"],
     },
 )

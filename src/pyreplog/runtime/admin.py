@@ -3,84 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
 from pyreplog.config import (
-    FOREVER_S,
     INT32_MAX,
     INT64_MAX,
-    LogConfig,
     check_flag,
-    check_seconds,
-    small_retention,
     whole,
 )
-from pyreplog.controller import PARTITIONS_MAX
 from pyreplog.errors import (
     BrokerNotAvailableError,
     ConfigError,
     InternalError,
     PyreplogError,
-    TopicExistsError,
     UnknownTopicError,
     cluster_error,
 )
-from pyreplog.log import check_topic, is_internal
+from pyreplog.log import is_internal
 from pyreplog.runtime.client_face import ClientFace
+from pyreplog.runtime.descriptions import TopicDescription, description_of
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
-from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.node_group import NodeGroup
+from pyreplog.runtime.topic_changes import TopicChanges
 from pyreplog.wire import (
     NO_ERROR,
     DescribeConfigsResponse,
     DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsTopic,
     ElectLeadersResponse,
     ErrorCode,
 )
 
 NODES_TIMEOUT_S = 10.0
 """Seconds that a call waits until a restarted controller has heard from a node."""
-DEFAULT_CONFIG: Final = 5
-"""Kafka's config source for a setting that neither the topic nor the cluster was given."""
-
-MIN_ISR: Final = "min.insync.replicas"
-
-__all__ = ["Admin", "PartitionDescription", "TopicDescription", "description_of"]
+__all__ = ["Admin"]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDescription:
-    """One partition as the controller knows it. Nodes by number; ``leader`` -1: none now."""
-
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    """The in-sync set."""
-    elr: tuple[int, ...]
-    """Eligible leaders that left the in-sync set."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
-    """One topic and its partitions. ``config``: ``durability``, ``min.insync.replicas`` and every other setting that
-    differs from its default, by Kafka's keys."""
-
-    name: str
-    topic_id: str
-    partitions: tuple[PartitionDescription, ...]
-    config: Mapping[str, str]
-
-
-class Admin(ClientFace[Machine]):
-    """Makes and describes topics, deletes records, elects leaders. It is ``cluster.admin``."""
+class Admin(TopicChanges, ClientFace[Machine]):
+    """Makes, changes and describes topics, deletes records, elects leaders. It is ``cluster.admin``."""
 
     def __init__(
         self,
@@ -88,70 +51,20 @@ class Admin(ClientFace[Machine]):
         advice: Advice,
         make: Callable[[], tuple[Machine, DrivenMachine]],
         nodes: NodeGroup,
+        on_change: Callable[[str | None], None],
     ) -> None:
-        """Called by the cluster only. ``make`` returns the machine; it is called again after an interruption."""
+        """Called by the cluster only. ``make`` returns the machine; it is called again after an interruption.
+        ``on_change`` is called after a topic (None: any) has other partitions or settings."""
         self._driver = driver
         self._advice = advice
         self._make = make
         self._nodes = nodes
+        self._on_change = on_change
         self._node_count = len(nodes.nodes)
         self._current = make()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("an Admin cannot be copied or pickled: it belongs to its cluster, in this process")
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | LogConfig | None = None,
-        *,
-        exist_ok: bool = False,
-        timeout: float | None = None,
-    ) -> TopicDescription:
-        """Make a topic and return when it can be used.
-
-        ``partitions``: default 1, at most 10,000. ``replication_factor``: default 3, or as many as there are nodes.
-        ``config``: Kafka's keys, or a LogConfig (only settings that differ from the defaults count);
-        ``min.insync.replicas`` defaults to a majority of the replicas. ``exist_ok``: accept a topic that exists, if it
-        has the given partitions, replicas and settings. ``timeout``: seconds to wait until every live node serves all
-        its partitions; None: wait as long as that makes progress (very many partitions take a while).
-
-        Raises TopicExistsError, InvalidTopicError, ConfigError, BrokerNotAvailableError if no node is up, and
-        TimeoutError, which says how far the nodes are: the topic exists then, and they go on.
-        """
-        check_name(name)
-        check_topic(name)
-        check_flag("exist_ok", exist_ok)
-        count = 1 if partitions is None else whole("partitions", partitions, 1, PARTITIONS_MAX)
-        factor = min(3, self._node_count)
-        if replication_factor is not None:
-            factor = whole("replication_factor", replication_factor, 1, INT32_MAX)
-        patience = check_seconds("timeout", timeout, "as long as it makes progress")
-        if patience is None and timeout is not None:
-            patience = FOREVER_S
-        if factor > self._node_count:
-            raise ConfigError(f"replication_factor is {factor}; there are {self._node_count} nodes")
-        known = LogConfig.from_mapping({} if config is None else config).to_mapping(whole=True)
-        settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
-        texts = {key: known[key] for key in settings}
-        patience = self._await_nodes(patience)
-        try:
-            self._answer(lambda machine: machine.create_topic(name, count, factor, texts))
-        except TopicExistsError:
-            if not exist_ok:
-                raise TopicExistsError(
-                    f"{name!r}; exist_ok=True accepts it, if it has the given partitions, replicas and settings"
-                ) from None
-            there = self.describe(name)
-            _check_alike(there, partitions, replication_factor, texts)
-            count = len(there.partitions)
-        else:
-            if advice := small_retention(LogConfig.from_mapping(texts)):
-                LOGGER.warning("topic %s: %s", name, advice)
-        self._nodes.await_topic(name, count, patience)
-        return self.describe(name)
 
     def topics(self, *, internal: bool = False) -> list[str]:
         """The names of the topics, sorted; with ``internal`` also those that begin with ``__``, which by Kafka's rule
@@ -291,46 +204,3 @@ class Admin(ClientFace[Machine]):
 
     def __repr__(self) -> str:
         return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"
-
-
-def _check_alike(
-    topic: TopicDescription, partitions: int | None, replication_factor: int | None, config: Mapping[str, str]
-) -> None:
-    """Raise TopicExistsError if the topic differs from the given values. None and missing keys match everything."""
-    there, factor = len(topic.partitions), len(topic.partitions[0].replicas)
-    defaults = LogConfig().to_mapping(whole=True)
-    differences = [
-        f"{found} {noun}, not {asked}"
-        for found, noun, asked in ((there, "partitions", partitions), (factor, "replicas", replication_factor))
-        if asked is not None and found != asked
-    ]
-    settings = {key: topic.config.get(key, defaults[key]) for key in config}
-    differences += [f"{key}={found}, not {config[key]}" for key, found in settings.items() if found != config[key]]
-    if differences:
-        raise TopicExistsError(f"{topic.name!r}, with {'; '.join(differences)}")
-
-
-def description_of(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:
-    """Return the description of one topic from two answers of a controller."""
-    assert topic.name is not None, "the request named the topic"
-    return TopicDescription(
-        topic.name,
-        topic.topic_id,
-        tuple(
-            PartitionDescription(
-                entry.partition_index,
-                entry.leader_id,
-                entry.leader_epoch,
-                tuple(entry.replica_nodes),
-                tuple(entry.isr_nodes),
-                tuple(entry.eligible_leader_replicas or ()),
-            )
-            for entry in topic.partitions
-        ),
-        {
-            entry.name: entry.value
-            for result in configs.results
-            for entry in result.configs
-            if (entry.config_source != DEFAULT_CONFIG or entry.name == MIN_ISR) and entry.value is not None
-        },
-    )

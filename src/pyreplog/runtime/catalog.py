@@ -22,7 +22,7 @@ from pyreplog.log import (
     untrusted,
 )
 from pyreplog.ports import Disk, Stat
-from pyreplog.runtime.admin import PartitionDescription, TopicDescription, description_of
+from pyreplog.runtime.descriptions import PartitionDescription, TopicDescription, description_of
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     NO_LEADER,

@@ -26,6 +26,8 @@ from pyreplog.system import is_interruption
 
 __all__ = ["Clients"]
 
+REFRESH_TIMEOUT_S: Final = 5.0
+"""How long a change of a topic waits until the open producers and consumers know its partitions."""
 ENDS_TIMEOUT_S: Final = 10.0
 """How long a scan waits for leaders to know the ends of their partitions."""
 
@@ -77,7 +79,33 @@ class Clients:
 
     def open_admin(self, nodes: NodeGroup) -> None:
         """Make the admin client of a cluster with these nodes."""
-        self._admin = Admin(self._driver, self._advice, self._make_admin, nodes)
+        self._admin = Admin(self._driver, self._advice, self._make_admin, nodes, self._refresh)
+
+    def _refresh(self, topic: str | None) -> None:
+        """Let the producers and consumers learn that a topic (None: any) has other partitions or settings."""
+        names = self._advice.topics() if topic is None else (topic,)
+        faces: list[Producer | Consumer] = [*self._producers, *self._consumers]
+
+        def ask() -> None:
+            for face in faces:
+                machine, driven = face._current  # no thread replaces them now
+                with driven.lock:
+                    for name in names:
+                        machine.refresh(name)
+                self._driver.mark_ready(driven)
+
+        self._driver.run_exclusively(ask)
+        if topic is None:
+            return
+        count = len(self.admin.describe(topic).partitions)
+        self._driver.wait_until(
+            lambda: all(
+                not face._machine.has_heard_of(topic) or face._machine.partition_count(topic) >= count
+                for face in faces
+                if not face.closed
+            ),
+            REFRESH_TIMEOUT_S,
+        )
 
     def _make_admin(self) -> tuple[AdminMachine, DrivenMachine]:
         transport = self._driver.network.endpoint()

@@ -137,8 +137,14 @@ class ClusterNode:
             entry.leader == self._node_id for number, entry in found.partitions.items() if partition in (None, number)
         )
 
-    def _serves(self, topic: str) -> tuple[int, int]:
-        """Return (number of partitions of ``topic`` that the node serves, number that its metadata holds).
+    def _metadata_offset(self) -> int:
+        """Return the offset of the last decision of the controller that the node applied. REQUIRES that no machine
+        runs."""
+        return -1 if self._node is None else self._node.image.offset
+
+    def _serves(self, topic: str, first: int = 0) -> tuple[int, int]:
+        """Return (number of partitions of ``topic`` that the node serves, number that its metadata holds), each from
+        the partition ``first`` on.
 
         It serves a partition if it knows a leader and, if it is a replica, has its copy. REQUIRES that no machine runs.
         """
@@ -151,7 +157,8 @@ class ClusterNode:
             entry.leader >= 0
             and (self._node_id not in entry.replicas or node.find(TopicPartition(topic, number)) is not None)
             for number, entry in found.partitions.items()
-        ), len(found.partitions)
+            if number >= first
+        ), len(found.partitions) - first
 
     def _refused(self, topic: str) -> PyreplogError | None:
         """Return the error with which the node's disk refused to make a copy of some partition of ``topic``; None if it

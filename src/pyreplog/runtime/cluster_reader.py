@@ -14,7 +14,7 @@ from pyreplog.config import Permissions, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, ReadOnlyError
 from pyreplog.ports import Clock, Disk
 from pyreplog.record import Record
-from pyreplog.runtime.admin import Admin, TopicDescription
+from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.catalog import Catalog
 from pyreplog.runtime.cluster_node import ClusterNode
 from pyreplog.runtime.cluster_options import (
@@ -23,6 +23,7 @@ from pyreplog.runtime.cluster_options import (
     reader_place,
     refuse_writer_settings,
 )
+from pyreplog.runtime.descriptions import TopicDescription
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.producer import Producer
@@ -237,6 +238,30 @@ class ReaderAdmin(Admin):
     def create_topic(self, *args: object, **settings: object) -> NoReturn:
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it makes no topics")
+
+    def create_topics(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it makes no topics")
+
+    def delete_topic(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it deletes no topics")
+
+    def create_partitions(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it makes no partitions")
+
+    def alter_config(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it changes no settings")
+
+    def alter_cluster_config(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it changes no settings")
+
+    def describe_cluster(self) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it has no nodes")
 
     def delete_records(self, *args: object, **settings: object) -> NoReturn:
         """Raise ReadOnlyError."""

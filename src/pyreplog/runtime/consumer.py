@@ -18,7 +18,7 @@ from pyreplog.record import Record
 from pyreplog.runtime.client_face import ClientFace
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.error_advice import Advice
-from pyreplog.runtime.subscription import Subject, partitions_of, place_of
+from pyreplog.runtime.subscription import Subject, partitions_of, place_of, topics_of
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -78,13 +78,15 @@ class Consumer(ClientFace[Machine]):
     # ----------------------------------------------------------------------------------- assignment
 
     def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
-        """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these.
-        Partitions that were assigned before keep their positions.
+        """Read these from now on: a topic (all its partitions, also those that it gets later, which are read from their
+        first record), a (topic, partition) pair, or several of these. Partitions that were assigned before keep their
+        positions.
 
         Raises UnknownTopicError if a topic or partition does not exist, RequestTimedOutError if the cluster does not
         answer within ``timeout`` seconds (None: wait for ever). The assignment is then unchanged.
         """
-        self._take_up(self._partitions_of(subject, timeout))
+        subject = list(subject) if isinstance(subject, Iterator) else subject
+        self._take_up(self._partitions_of(subject, timeout), topics_of(subject))
 
     def _partitions_of(self, subject: Subject, timeout: float | None) -> list[TopicPartition]:
         """Return the partitions that :meth:`assign` would read. It waits for the metadata and changes nothing."""
@@ -92,12 +94,13 @@ class Consumer(ClientFace[Machine]):
         patience = check_seconds("timeout", timeout)
         return partitions_of(subject, lambda topic: range(self._partition_count(topic, patience)))
 
-    def _take_up(self, partitions: Sequence[TopicPartition]) -> None:
-        """Assign ``partitions``: the part of :meth:`assign` that does not wait."""
+    def _take_up(self, partitions: Sequence[TopicPartition], whole_topics: Sequence[str]) -> None:
+        """Assign ``partitions``, and those that ``whole_topics`` get later: the part of :meth:`assign` that does not
+        wait."""
         self._check()
 
         def begin(machine: Machine) -> None:
-            machine.assign(partitions)
+            machine.assign(partitions, whole_topics)
             self._drop_but(partitions)
 
         self._use(begin)
@@ -438,7 +441,7 @@ class Consumer(ClientFace[Machine]):
             if not self._closed:
                 following = self._make(self._interrupted)
                 machine, _ = following
-                machine.assign(list(positions))
+                machine.assign(list(positions), old.whole)
                 for (topic, partition), offset in positions.items():
                     if offset >= 0:
                         machine.seek(topic, partition, offset)

@@ -62,6 +62,10 @@ class Advice:
             why = "every node is up. Try again, or give it more time"
         return RequestTimedOutError(f"{what} not known{'' if seconds is None else f' after {seconds:g} s'}: {why}")
 
+    def topics(self) -> Collection[str]:
+        """Return the names of the cluster's topics."""
+        return self._topics()
+
     def unknown_topic(self, name: str) -> UnknownTopicError:
         """Return the error for a topic ``name`` that does not exist."""
         known = tuple(sorted(self._topics()))

@@ -97,11 +97,12 @@ class NodeGroup:
 
     # --------------------------------------------------------------------------------------- topics
 
-    def await_topic(self, topic: str, partition_count: int, timeout: float | None) -> None:
+    def await_topic(self, topic: str, partition_count: int, timeout: float | None, first: int = 0) -> None:
         """Wait until every serving node knows the topic and its leaders. None: as long as it makes
         progress.
 
-        Raises TimeoutError with the share of partitions that the nodes serve.
+        Only the partitions from ``first`` on are waited for. Raises TimeoutError with the share of
+        them that the nodes serve.
         """
         done = wanted = 0
         refused: dict[int, PyreplogError] = {}
@@ -113,7 +114,8 @@ class NodeGroup:
             active = self._controller.active_nodes()
             ready = [node for node in self.nodes if node.ready and (node.node_id in active or not active)]
             refused = self._refusals(topic)
-            done, wanted = sum(node._serves(topic)[0] for node in ready), len(ready) * partition_count
+            done = sum(node._serves(topic, first)[0] for node in ready)
+            wanted = len(ready) * (partition_count - first)
             return done >= wanted
 
         patience_s = START_TIMEOUT_S if timeout is None else timeout
@@ -126,9 +128,33 @@ class NodeGroup:
                 raise TimeoutError(
                     f"topic {topic!r} is made, but after {patience_s:g}"
                     f" s{' without progress' if timeout is None else ''} the nodes serve only"
-                    f" {done * 100 // max(wanted, 1)} % of its {partition_count} partitions; they go on in the"
+                    f" {done * 100 // max(wanted, 1)} % of its {partition_count - first}"
+                    f"{' new' if first else ''} partitions; they go on in the"
                     f" background: wait, and do not make it again{why}"
                 )
+
+    def await_metadata(self, done: str, timeout: float | None) -> None:
+        """Wait until every serving node has applied the controller's decisions up to now.
+
+        Raises TimeoutError that says that ``done`` holds all the same.
+        """
+        offset = self._driver.run_exclusively(lambda: self._controller.image.offset)
+        late: list[int] = []
+
+        def everywhere() -> bool:
+            nonlocal late
+            active = self._controller.active_nodes()
+            ready = [node for node in self.nodes if node.ready and (node.node_id in active or not active)]
+            late = [node.node_id for node in ready if node._metadata_offset() < offset]
+            return not late
+
+        patience_s = START_TIMEOUT_S if timeout is None else timeout
+        if not self._driver.wait_until(everywhere, patience_s):
+            numbers = ", ".join(map(str, late))
+            raise TimeoutError(
+                f"{done}, but after {patience_s:g} s node {numbers} has not applied that; it goes on in the background:"
+                " wait, and do not repeat the call"
+            )
 
     def refusals(self, topic: str) -> dict[int, PyreplogError]:
         """Return the errors of the disks on which no copy of some partition can be made, by node."""

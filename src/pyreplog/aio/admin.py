@@ -1,0 +1,101 @@
+"""Admin for asyncio: the blocking class, with its calls in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn, SupportsIndex
+
+from pyreplog import runtime
+from pyreplog.aio.calls import ThreadCalls
+from pyreplog.config import LogConfig
+from pyreplog.errors import PyreplogError
+from pyreplog.runtime import ClusterDescription, GrownTopic, NewTopic, TopicDescription
+
+__all__ = ["Admin"]
+
+
+class Admin:
+    """Makes and describes topics. It is ``cluster.admin``. See :class:`pyreplog.Admin`."""
+
+    def __init__(self, admin: runtime.Admin, calls: ThreadCalls) -> None:
+        """Use ``cluster.admin`` to get one."""
+        self._admin = admin
+        self._calls = calls
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("an Admin cannot be copied or pickled: it belongs to its cluster, in this process")
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | LogConfig | None = None,
+        *,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> TopicDescription:
+        """Make a topic and return when it can be used. See :meth:`pyreplog.Admin.create_topic`."""
+        return await self._calls.read(
+            self._admin.create_topic, name, partitions, replication_factor, config, exist_ok=exist_ok, timeout=timeout
+        )
+
+    async def create_topics(
+        self,
+        topics: Iterable[NewTopic | str | tuple[Any, ...] | Mapping[str, Any]],
+        *,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, TopicDescription | PyreplogError]:
+        """Make several topics with one request; return the description or the error of each. See
+        :meth:`pyreplog.Admin.create_topics`."""
+        return await self._calls.read(self._admin.create_topics, topics, exist_ok=exist_ok, timeout=timeout)
+
+    async def delete_topic(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a topic with all its records. See :meth:`pyreplog.Admin.delete_topic`."""
+        await self._calls.read(self._admin.delete_topic, name, timeout=timeout)
+
+    async def create_partitions(self, topic: str, total: int, *, timeout: float | None = None) -> GrownTopic:
+        """Let a topic have more partitions, ``total`` in all. See :meth:`pyreplog.Admin.create_partitions`."""
+        return await self._calls.read(self._admin.create_partitions, topic, total, timeout=timeout)
+
+    async def alter_config(
+        self, topic: str, config: Mapping[str, object | None] | LogConfig, *, timeout: float | None = None
+    ) -> TopicDescription:
+        """Change settings of a topic; None resets one. See :meth:`pyreplog.Admin.alter_config`."""
+        return await self._calls.read(self._admin.alter_config, topic, config, timeout=timeout)
+
+    async def alter_cluster_config(
+        self, config: Mapping[str, object | None] | LogConfig, *, timeout: float | None = None
+    ) -> dict[str, str]:
+        """Change the cluster's defaults of topic settings; return all that it has been given. See
+        :meth:`pyreplog.Admin.alter_cluster_config`."""
+        return await self._calls.read(self._admin.alter_cluster_config, config, timeout=timeout)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Return the nodes with their states, and the cluster's defaults."""
+        return await self._calls.read(self._admin.describe_cluster)
+
+    async def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of the topics, sorted; with ``internal`` also of a system's own ones, ``__...``."""
+        return await self._calls.read(self._admin.topics, internal=internal)
+
+    async def describe(self, name: str) -> TopicDescription:
+        """Return one topic's partitions and settings."""
+        return await self._calls.read(self._admin.describe, name)
+
+    async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records below these offsets, by partition; return the new log start offsets."""
+        return await self._calls.read(self._admin.delete_records, topic, offsets)
+
+    async def elect_leaders(
+        self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False
+    ) -> dict[int, str | None]:
+        """Have the preferred leaders lead again; return what each election lost.
+
+        See :meth:`pyreplog.Admin.elect_leaders`.
+        """
+        return await self._calls.read(self._admin.elect_leaders, topic, partitions, unclean=unclean)
+
+    def __repr__(self) -> str:
+        return repr(self._admin).replace("pyreplog.", "pyreplog.aio.", 1)

@@ -1,0 +1,133 @@
+"""Changes of topics, settings and partitions: the request, how to look up whether it was carried out,
+and the value of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyreplog.client.lookups import Lookup
+from pyreplog.errors import ConfigError, PyreplogError, cluster_error
+from pyreplog.wire import (
+    CONFIG_DELETE,
+    CONFIG_SET,
+    NO_ERROR,
+    RESOURCE_TOPIC,
+    AlterableConfig,
+    AlterConfigsResource,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    ErrorCode,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    RequestBody,
+)
+
+__all__ = ["ClusterChange", "altered_configs", "created_partitions", "created_topics", "creatable", "deleted_topic"]
+
+CONFIG_SOURCE_TOPIC = 1
+CONFIG_SOURCE_CLUSTER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChange:
+    """One change. ``value_of`` returns the value of an answer of the controller, or raises its error."""
+
+    what: str
+    body: RequestBody
+    value_of: Callable[[Any], Any]
+    lookup: Lookup | None = None
+
+
+def creatable(name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> CreatableTopic:
+    """Return a topic to create. -1: the cluster's default."""
+    configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
+    return CreatableTopic(name, partitions, replication_factor, configs=configs)
+
+
+def created_topics(topics: Sequence[CreatableTopic], timeout_ms: int) -> ClusterChange:
+    """Create several topics. The value is the list of their CreatableTopicResults."""
+
+    def value_of(body: CreateTopicsResponse) -> list[CreatableTopicResult]:
+        return list(body.topics)
+
+    return ClusterChange(f"creation of {len(topics)} topics", CreateTopicsRequest(topics, timeout_ms), value_of)
+
+
+def deleted_topic(name: str, topic_id: str, timeout_ms: int) -> ClusterChange:
+    """Delete the topic with this id. The value is True."""
+
+    def judge(body: DescribeTopicPartitionsResponse) -> bool | None:
+        there = any(one.topic_id == topic_id and one.error_code == NO_ERROR for one in body.topics)
+        return None if there else True
+
+    def value_of(body: DeleteTopicsResponse) -> bool:
+        _check(body.responses[0], repr(name))
+        return True
+
+    lookup = Lookup(DescribeTopicPartitionsRequest([name]), judge, frozenset({ErrorCode.UNKNOWN_TOPIC_ID}))
+    body = DeleteTopicsRequest([DeleteTopicState(None, topic_id)], timeout_ms)
+    return ClusterChange(f"deletion of topic {name!r}", body, value_of, lookup)
+
+
+def created_partitions(name: str, count: int, timeout_ms: int) -> ClusterChange:
+    """Grow a topic to ``count`` partitions. The value is the text with the consequence."""
+
+    def judge(body: DescribeTopicPartitionsResponse) -> str | None:
+        topic = next((one for one in body.topics if one.error_code == NO_ERROR), None)
+        return None if topic is None or len(topic.partitions) < count else ""
+
+    def value_of(body: CreatePartitionsResponse) -> str:
+        _check(body.results[0], repr(name))
+        return body.results[0].error_message or ""
+
+    lookup = Lookup(DescribeTopicPartitionsRequest([name]), judge, frozenset({ErrorCode.INVALID_PARTITIONS}))
+    body = CreatePartitionsRequest([CreatePartitionsTopic(name, count)], timeout_ms)
+    return ClusterChange(f"growth of topic {name!r} to {count} partitions", body, value_of, lookup)
+
+
+def altered_configs(kind: int, name: str, config: Mapping[str, str | None]) -> ClusterChange:
+    """ClusterChange settings of a topic or of the cluster; None resets one. The value is True."""
+    source = CONFIG_SOURCE_TOPIC if kind == RESOURCE_TOPIC else CONFIG_SOURCE_CLUSTER
+
+    def judge(body: DescribeConfigsResponse) -> bool | None:
+        there = {one.name: one.value for one in body.results[0].configs if one.config_source == source}
+        return True if all(there.get(key) == value for key, value in config.items()) else None
+
+    def value_of(body: IncrementalAlterConfigsResponse) -> bool:
+        _check(body.responses[0], repr(name))
+        return True
+
+    changes = [
+        AlterableConfig(key, CONFIG_DELETE if value is None else CONFIG_SET, value) for key, value in config.items()
+    ]
+    what = f"change of settings of {f'topic {name!r}' if kind == RESOURCE_TOPIC else 'the cluster'}"
+    lookup = Lookup(DescribeConfigsRequest([DescribeConfigsResource(kind, name)]), judge)
+    return ClusterChange(
+        what, IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, changes)]), value_of, lookup
+    )
+
+
+def error_of(code: int, text: str) -> PyreplogError:
+    """Return the error of one part of an answer: settings are refused as they are when they are made."""
+    return ConfigError(text) if code == ErrorCode.INVALID_CONFIG else cluster_error(code, text)
+
+
+def _check(result: Any, name: str) -> None:
+    if result.error_code != NO_ERROR:
+        raise error_of(result.error_code, result.error_message or name)

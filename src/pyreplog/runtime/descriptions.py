@@ -1,0 +1,160 @@
+"""Descriptions: topics, partitions and nodes as the controller knows them, and topics to make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import TopicExistsError
+from pyreplog.wire import (
+    STATE_FENCED,
+    STATE_OFFLINE,
+    STATE_ONLINE,
+    STATE_STOPPING,
+    DescribeClusterBroker,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeTopicPartitionsTopic,
+)
+
+__all__ = [
+    "ClusterDescription",
+    "GrownTopic",
+    "NewTopic",
+    "NodeDescription",
+    "NodeState",
+    "PartitionDescription",
+    "TopicDescription",
+    "check_alike",
+    "description_of",
+    "settings_of",
+    "state_of",
+]
+
+DEFAULT_CONFIG: Final = 5
+"""Kafka's config source for a setting that neither the topic nor the cluster was given."""
+MIN_ISR: Final = "min.insync.replicas"
+NodeState = Literal["offline", "fenced", "online", "stopping"]
+_STATES: Final[dict[int, NodeState]] = {
+    STATE_OFFLINE: "offline",
+    STATE_FENCED: "fenced",
+    STATE_ONLINE: "online",
+    STATE_STOPPING: "stopping",
+}
+
+
+class NewTopic(NamedTuple):
+    """A topic to make, for ``create_topics``. The values mean the same as those of ``create_topic``."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    config: Mapping[str, object] | LogConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition as the controller knows it. Nodes by number; ``leader`` -1: none now."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    """The in-sync set."""
+    elr: tuple[int, ...]
+    """Eligible leaders that left the in-sync set."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic and its partitions. ``config``: ``durability``, ``min.insync.replicas`` and every other setting that
+    the topic or the cluster was given, by Kafka's keys."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionDescription, ...]
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GrownTopic(TopicDescription):
+    """A topic after ``create_partitions``. ``added``: how many partitions are new. ``note``: what that means for
+    records with keys; "" if none is new."""
+
+    added: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """One node. ``state``: ``"offline"`` (it does not run, or the controller does not hear from it), ``"fenced"`` (it
+    runs and must not serve yet), ``"online"``, or ``"stopping"`` (it moves its leaderships away, to end then)."""
+
+    node_id: int
+    state: NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster: the node whose controller decides (None: no node has it), its nodes in the order of their numbers,
+    and the defaults of topic settings that it was given (``alter_cluster_config``), by Kafka's keys."""
+
+    cluster_id: str
+    controller_id: int | None
+    nodes: tuple[NodeDescription, ...]
+    config: Mapping[str, str]
+
+
+def description_of(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:
+    """Return the description of one topic from two answers of a controller."""
+    assert topic.name is not None, "the request named the topic"
+    return TopicDescription(
+        topic.name,
+        topic.topic_id,
+        tuple(
+            PartitionDescription(
+                entry.partition_index,
+                entry.leader_id,
+                entry.leader_epoch,
+                tuple(entry.replica_nodes),
+                tuple(entry.isr_nodes),
+                tuple(entry.eligible_leader_replicas or ()),
+            )
+            for entry in topic.partitions
+        ),
+        {key: value for result in configs.results for key, value in settings_of(result).items()},
+    )
+
+
+def settings_of(result: DescribeConfigsResult) -> dict[str, str]:
+    """Return the settings of a topic, or of the cluster, that a description shows."""
+    return {
+        entry.name: entry.value
+        for entry in result.configs
+        if (entry.config_source != DEFAULT_CONFIG or entry.name == MIN_ISR) and entry.value is not None
+    }
+
+
+def state_of(broker: DescribeClusterBroker) -> NodeState:
+    """Return the state of a node in the controller's answer."""
+    return _STATES.get(broker.state, "fenced" if broker.is_fenced else "online")
+
+
+def check_alike(
+    topic: TopicDescription, partitions: int | None, replication_factor: int | None, config: Mapping[str, str]
+) -> None:
+    """Raise TopicExistsError if the topic differs from the given values. None and missing keys match everything."""
+    there, factor = len(topic.partitions), len(topic.partitions[0].replicas)
+    defaults = LogConfig().to_mapping(whole=True)
+    differences = [
+        f"{found} {noun}, not {asked}"
+        for found, noun, asked in ((there, "partitions", partitions), (factor, "replicas", replication_factor))
+        if asked is not None and found != asked
+    ]
+    settings = {key: topic.config.get(key, defaults[key]) for key in config}
+    differences += [f"{key}={found}, not {config[key]}" for key, found in settings.items() if found != config[key]]
+    if differences:
+        raise TopicExistsError(f"{topic.name!r}, with {'; '.join(differences)}")

@@ -1,0 +1,396 @@
+"""TopicChanges: the calls of an Admin that make, grow, alter and delete topics. Thread-safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyreplog.client import altered_configs, creatable, created_partitions, created_topics, deleted_topic
+from pyreplog.config import (
+    FOREVER_S,
+    INT32_MAX,
+    LogConfig,
+    check_flag,
+    check_seconds,
+    small_retention,
+    whole,
+)
+from pyreplog.controller import PARTITIONS_MAX
+from pyreplog.errors import (
+    ConfigError,
+    InvalidPartitionsError,
+    InvalidTopicError,
+    OutcomeUnknownError,
+    PyreplogError,
+    TopicExistsError,
+    UnknownTopicError,
+    cluster_error,
+)
+from pyreplog.log import check_topic, is_internal
+from pyreplog.runtime.descriptions import (
+    ClusterDescription,
+    GrownTopic,
+    NewTopic,
+    NodeDescription,
+    TopicDescription,
+    check_alike,
+    settings_of,
+    state_of,
+)
+from pyreplog.runtime.driver import Driver
+from pyreplog.runtime.error_advice import Advice
+from pyreplog.runtime.folder_opening import check_name
+from pyreplog.runtime.logger import LOGGER
+from pyreplog.runtime.node_group import NodeGroup
+from pyreplog.wire import (
+    NO_ERROR,
+    RESOURCE_BROKER,
+    RESOURCE_TOPIC,
+    CreatableTopic,
+    CreatableTopicResult,
+    DescribeClusterResponse,
+    DescribeConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from pyreplog.client import Admin as Machine
+    from pyreplog.client import Answer
+
+__all__ = ["TopicChanges"]
+
+_DEFAULTS = LogConfig().to_mapping(whole=True)
+
+
+class _CheckedTopic(NamedTuple):
+    """The checked values of a topic to make."""
+
+    name: str
+    partition_count: int
+    factor: int
+    texts: dict[str, str]
+
+
+class TopicChanges:
+    """A part of :class:`pyreplog.Admin`, which has the rest."""
+
+    _driver: Driver
+    _advice: Advice
+    _nodes: NodeGroup
+    _node_count: int
+    _on_change: Callable[[str | None], None]
+    """Called after a topic (None: any) has other partitions or settings."""
+
+    if TYPE_CHECKING:
+
+        def _answer(self, ask: Callable[[Machine], Answer]) -> Any: ...
+        def _await_nodes(self, patience: float | None) -> float | None: ...
+        def describe(self, name: str) -> TopicDescription: ...
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | LogConfig | None = None,
+        *,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> TopicDescription:
+        """Make a topic and return when it can be used.
+
+        ``partitions``: default 1, at most 10,000. ``replication_factor``: default 3, or as many as there are nodes.
+        ``config``: Kafka's keys, or a LogConfig (only settings that differ from the defaults count). A setting that is
+        not given is the cluster's default (``alter_cluster_config``), or else pyreplog's; for ``min.insync.replicas``
+        that is a majority of the replicas. ``exist_ok``: accept a topic that exists, if it has the given partitions,
+        replicas and settings. ``timeout``: seconds to wait until every live node serves all its partitions; None: wait
+        as long as that makes progress (very many partitions take a while).
+
+        Raises TopicExistsError, InvalidTopicError, ConfigError, BrokerNotAvailableError if no node is up, and
+        TimeoutError, which says how far the nodes are: the topic exists then, and they go on.
+        """
+        check_flag("exist_ok", exist_ok)
+        wanted = self._wanted(NewTopic(name, partitions, replication_factor, config))
+        patience = self._await_nodes(_patience(timeout))
+        count = wanted.partition_count
+        try:
+            self._answer(lambda machine: machine.create_topic(name, count, wanted.factor, wanted.texts))
+        except TopicExistsError:
+            if not exist_ok:
+                raise _exists(name) from None
+            there = self.describe(name)
+            check_alike(there, partitions, replication_factor, wanted.texts)
+            count = len(there.partitions)
+        else:
+            _advise(name, wanted.texts)
+        self._nodes.await_topic(name, count, patience)
+        return self.describe(name)
+
+    def create_topics(
+        self,
+        topics: Iterable[NewTopic | str | tuple[Any, ...] | Mapping[str, Any]],
+        *,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, TopicDescription | PyreplogError]:
+        """Make several topics with one request, and return when they can be used.
+
+        Each of ``topics`` is a name, a :class:`NewTopic`, a tuple of its values, or a dict of them by name. Each topic
+        is decided by itself. Return by name its description, or the error because of which it was not made (as
+        :meth:`create_topic` raises it). ``exist_ok`` and ``timeout`` mean the same as there.
+
+        Raises ConfigError if a topic is named twice, BrokerNotAvailableError if no node is up, TimeoutError.
+        """
+        check_flag("exist_ok", exist_ok)
+        patience = _patience(timeout)
+        asked = {one.name: one for one in _new_topics(topics)}
+        found: dict[str, TopicDescription | PyreplogError] = {}
+        wanted: dict[str, _CheckedTopic] = {}
+        for name, one in asked.items():
+            try:
+                wanted[name] = self._wanted(one)
+            except PyreplogError as error:
+                found[name] = error
+        if wanted:
+            patience = self._await_nodes(patience)
+            requests = [creatable(*one) for one in wanted.values()]
+            for name, refusal in self._carry_out(requests).items():
+                found[name] = self._made(asked[name], wanted[name], refusal, exist_ok=exist_ok, patience=patience)
+        return {name: found[name] for name in asked}
+
+    def _carry_out(self, requests: list[CreatableTopic]) -> dict[str, PyreplogError | None]:
+        """Make the topics; return the error of each, or None. A topic that exists after an unknown outcome counts as
+        made if it is as it was wanted."""
+        try:
+            results: list[CreatableTopicResult] = self._answer(
+                lambda machine: machine.change(created_topics(requests, machine.timeout_ms))
+            )
+        except OutcomeUnknownError:
+            return {one.name: self._make_again(one) for one in requests}
+        return {
+            one.name: None if one.error_code == NO_ERROR else cluster_error(one.error_code, one.error_message or "")
+            for one in results
+        }
+
+    def _make_again(self, wanted: CreatableTopic) -> PyreplogError | None:
+        config = {one.name: one.value or "" for one in wanted.configs}
+        try:
+            self.create_topic(wanted.name, wanted.num_partitions, wanted.replication_factor, config, exist_ok=True)
+        except PyreplogError as error:
+            return error
+        return None
+
+    def _made(
+        self,
+        asked: NewTopic,
+        wanted: _CheckedTopic,
+        error: PyreplogError | None,
+        *,
+        exist_ok: bool,
+        patience: float | None,
+    ) -> TopicDescription | PyreplogError:
+        """Return the description of a topic once the nodes serve it, or the error because of which it was not made."""
+        if isinstance(error, TopicExistsError) and exist_ok:
+            there = self.describe(asked.name)
+            try:
+                check_alike(there, asked.partitions, asked.replication_factor, wanted.texts)
+            except TopicExistsError as different:
+                return different
+            return there
+        if error is not None:
+            return _exists(asked.name) if isinstance(error, TopicExistsError) else error
+        _advise(asked.name, wanted.texts)
+        self._nodes.await_topic(asked.name, wanted.partition_count, patience)
+        return self.describe(asked.name)
+
+    def _wanted(self, new: NewTopic) -> _CheckedTopic:
+        name, partitions, replication_factor, config = new
+        check_name(name)
+        check_topic(name)
+        _check_public(name, "made", "choose another name")
+        count = 1 if partitions is None else whole("partitions", partitions, 1, PARTITIONS_MAX)
+        factor = min(3, self._node_count)
+        if replication_factor is not None:
+            factor = whole("replication_factor", replication_factor, 1, INT32_MAX)
+        if factor > self._node_count:
+            raise ConfigError(
+                f"replication_factor is {factor}; there are {self._node_count} nodes: ask for at most so many replicas,"
+                " or open the cluster with more nodes"
+            )
+        known = LogConfig.from_mapping({} if config is None else config).to_mapping(whole=True)
+        settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
+        return _CheckedTopic(name, count, factor, {key: known[key] for key in settings})
+
+    def delete_topic(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a topic with all its records, and return when no live node has it any more. Its files go with it.
+
+        A producer or consumer of it meets UnknownTopicError, or goes on with a topic that is made under its name later.
+        ``timeout``: seconds to wait for the nodes. Raises UnknownTopicError, InvalidTopicError for an internal topic
+        (``__...``), and TimeoutError: the topic is deleted then, and the nodes go on.
+        """
+        check_name(name)
+        _check_public(name, "deleted", "only pyreplog itself changes it")
+        patience = _patience(timeout)
+        there = self.describe(name)
+        patience = self._await_nodes(patience)
+        try:
+            self._answer(lambda machine: machine.change(deleted_topic(name, there.topic_id, machine.timeout_ms)))
+        except UnknownTopicError:
+            raise self._advice.unknown_topic(name) from None
+        self._nodes.await_metadata(f"topic {name!r} is deleted", patience)
+
+    def create_partitions(self, topic: str, total: int, *, timeout: float | None = None) -> GrownTopic:
+        """Let a topic have ``total`` partitions, more than before, and return when the new ones can be used.
+
+        Open producers and consumers of this cluster use them from then on; a consumer of the whole topic reads each
+        from its first record. The partition of a key depends on the number of partitions, so most keys have later
+        records in another partition than earlier ones: ``note`` of the result says so. If the topic has ``total``
+        already, nothing changes. ``timeout`` means the same as in :meth:`create_topic`.
+
+        Raises InvalidPartitionsError for fewer partitions than there are, UnknownTopicError, InvalidTopicError for an
+        internal topic, BrokerNotAvailableError if no node is up, TimeoutError.
+        """
+        check_name(topic)
+        _check_public(topic, "changed", "only pyreplog itself changes it")
+        count = whole("total", total, 1, INT32_MAX)
+        patience = _patience(timeout)
+        before = self.describe(topic)
+        there = len(before.partitions)
+        note = ""
+        if count != there:
+            patience = self._await_nodes(patience)
+            try:
+                note = self._answer(
+                    lambda machine: machine.change(created_partitions(topic, count, machine.timeout_ms))
+                )
+            except UnknownTopicError:
+                raise self._advice.unknown_topic(topic) from None
+            except InvalidPartitionsError:
+                if len(self.describe(topic).partitions) != count:  # else another client was faster
+                    raise
+            self._nodes.await_topic(topic, count, patience, first=there)
+            self._on_change(topic)
+        now = self.describe(topic)
+        added = len(now.partitions) - there
+        return GrownTopic(now.name, now.topic_id, now.partitions, now.config, added, note)
+
+    def alter_config(
+        self, topic: str, config: Mapping[str, object | None] | LogConfig, *, timeout: float | None = None
+    ) -> TopicDescription:
+        """Change settings of a topic, and return when every live node applies them. Settings that are not named stay.
+
+        ``config``: Kafka's keys; None resets a setting to the cluster's default, or else to pyreplog's. Every setting
+        can be changed but ``durability``, which says what the acknowledgements of the topic's records meant.
+        ``timeout``: seconds to wait for the nodes.
+
+        Raises ConfigError for an unknown or wrong setting, UnknownTopicError, InvalidTopicError for an internal topic,
+        and TimeoutError: the settings are changed then, and the nodes go on.
+        """
+        check_name(topic)
+        _check_public(topic, "changed", "only pyreplog itself changes it")
+        texts = _checked_changes(config)
+        patience = _patience(timeout)
+        if texts:
+            try:
+                self._answer(lambda machine: machine.change(altered_configs(RESOURCE_TOPIC, topic, texts)))
+            except UnknownTopicError:
+                raise self._advice.unknown_topic(topic) from None
+            self._nodes.await_metadata(f"the settings of topic {topic!r} are changed", patience)
+            self._on_change(topic)
+        now = self.describe(topic)
+        if texts:
+            _advise(topic, now.config)
+        return now
+
+    def alter_cluster_config(
+        self, config: Mapping[str, object | None] | LogConfig, *, timeout: float | None = None
+    ) -> dict[str, str]:
+        """Change the defaults that the cluster gives to the settings of its topics, and return all that it has been
+        given.
+
+        A topic's own setting wins. ``config``: Kafka's keys; None resets a default to pyreplog's, which is a majority
+        of a topic's replicas for ``min.insync.replicas``. ``durability`` has no such default. ``timeout`` and the
+        errors mean the same as in :meth:`alter_config`.
+        """
+        texts = _checked_changes(config)
+        patience = _patience(timeout)
+        if texts:
+            self._answer(lambda machine: machine.change(altered_configs(RESOURCE_BROKER, "", texts)))
+            self._nodes.await_metadata("the cluster's defaults are changed", patience)
+            self._on_change(None)
+        return self._cluster_config()
+
+    def describe_cluster(self) -> ClusterDescription:
+        """The nodes with their states, the node whose controller decides, and the cluster's defaults."""
+        answer: DescribeClusterResponse = self._answer(lambda machine: machine.describe_cluster())
+        states = {one.node_id: NodeDescription(one.node_id, "offline") for one in self._nodes.nodes}
+        states.update((one.broker_id, NodeDescription(one.broker_id, state_of(one))) for one in answer.brokers)
+        return ClusterDescription(
+            answer.cluster_id,
+            None if answer.controller_id < 0 else answer.controller_id,
+            tuple(states[number] for number in sorted(states)),
+            self._cluster_config(),
+        )
+
+    def _cluster_config(self) -> dict[str, str]:
+        answer: DescribeConfigsResponse = self._answer(lambda machine: machine.describe_configs([""], RESOURCE_BROKER))
+        return settings_of(answer.results[0])
+
+
+def _patience(timeout: float | None) -> float | None:
+    patience = check_seconds("timeout", timeout, "as long as it makes progress")
+    return FOREVER_S if patience is None and timeout is not None else patience
+
+
+def _exists(name: str) -> TopicExistsError:
+    return TopicExistsError(
+        f"{name!r}; exist_ok=True accepts it, if it has the given partitions, replicas and settings"
+    )
+
+
+def _check_public(name: str, done: str, advice: str) -> None:
+    if is_internal(name):
+        raise InvalidTopicError(
+            f"{name!r} cannot be {done}: names that begin with '__' are those of internal topics; {advice}"
+        )
+
+
+def _advise(name: str, config: Mapping[str, str]) -> None:
+    if advice := small_retention(LogConfig.from_mapping(config)):
+        LOGGER.warning("topic %s: %s", name, advice)
+
+
+def _new_topics(topics: Iterable[Any]) -> list[NewTopic]:
+    if isinstance(topics, (str, Mapping, NewTopic)) or not isinstance(topics, Iterable):
+        raise ConfigError(
+            f"topics is {topics!r}; it must be a list of names or of NewTopic, such as [NewTopic('orders', 4)]"
+        )
+    found: dict[str, NewTopic] = {}
+    for one in topics:
+        try:
+            if isinstance(one, Mapping):
+                new = NewTopic(**one)
+            else:
+                new = NewTopic(one) if isinstance(one, str) else NewTopic(*one)
+        except TypeError:
+            raise ConfigError(
+                f"{one!r} is not a topic to make: give a name, or NewTopic(name, partitions, replication_factor,"
+                " config)"
+            ) from None
+        check_name(new.name)
+        if new.name in found:
+            raise ConfigError(f"topic {new.name!r} is named twice")
+        found[new.name] = new
+    return list(found.values())
+
+
+def _checked_changes(config: Mapping[str, object | None] | LogConfig) -> dict[str, str | None]:
+    """Return the changes as text. Raise ConfigError for an unknown or wrong setting."""
+    if isinstance(config, LogConfig):
+        return dict(config.to_mapping())
+    if not hasattr(config, "items"):
+        raise ConfigError(
+            f"config is {config!r}; it must be a dict of Kafka's keys, such as {{'retention.ms': 86400000}}"
+        )
+    given = {key: _DEFAULTS.get(key, "") if value is None else value for key, value in config.items()}
+    known = LogConfig.from_mapping(given).to_mapping(whole=True)
+    return {key: None if value is None else known[key] for key, value in config.items()}
