@@ -8,13 +8,13 @@ million partitions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Protocol, TypeVar
 
+from pyreplog.controller.partition_table import CHUNK, PartitionTable
 from pyreplog.wire import NO_LEADER
 
 __all__ = ["BrokerIndex", "PartitionSet"]
 
-_CHUNK: Final = 512
 _Key = tuple[str, int]
 """(topic id, partition number)."""
 
@@ -32,36 +32,52 @@ class _Replicas(Protocol):
     def leader(self) -> int: ...
 
 
+_R = TypeVar("_R", bound=_Replicas)
+
+
 class PartitionSet:
     """A set of partitions."""
 
-    __slots__ = ("_bits",)
+    __slots__ = ("_bits", "_is_shared")
 
     def __init__(self) -> None:
         self._bits: dict[tuple[str, int], int] = {}
         """(Topic id, number // 512) -> one bit for each partition number of that range."""
-
-    def copy(self) -> PartitionSet:
-        """Return a set of the same partitions that changes independently."""
-        other = PartitionSet()
-        other._bits = dict(self._bits)
-        return other
+        self._is_shared = False
+        """Whether another set may hold the same dict."""
 
     def __bool__(self) -> bool:
         return bool(self._bits)
 
     def __contains__(self, key: _Key) -> bool:
-        return self._bits.get((key[0], key[1] // _CHUNK), 0) >> key[1] % _CHUNK & 1 == 1
+        return self._bits.get((key[0], key[1] // CHUNK), 0) >> key[1] % CHUNK & 1 == 1
 
     def add(self, key: _Key) -> None:
         """Add a partition. It may be there already."""
-        chunk = (key[0], key[1] // _CHUNK)
-        self._bits[chunk] = self._bits.get(chunk, 0) | 1 << key[1] % _CHUNK
+        self.add_bits((key[0], key[1] // CHUNK), 1 << key[1] % CHUNK)
+
+    def add_bits(self, chunk: tuple[str, int], bits: int) -> None:
+        """Add the partitions of a chunk whose bits are set."""
+        self._own()
+        self._bits[chunk] = self._bits.get(chunk, 0) | bits
+
+    def copy(self) -> PartitionSet:
+        """Return a set of the same partitions, which changes independently."""
+        other = PartitionSet()
+        other._bits = self._bits
+        other._is_shared = self._is_shared = True
+        return other
+
+    def _own(self) -> None:
+        if self._is_shared:
+            self._bits = dict(self._bits)
+            self._is_shared = False
 
     def discard(self, key: _Key) -> None:
         """Remove a partition, if it is there."""
-        chunk = (key[0], key[1] // _CHUNK)
-        bits = self._bits.get(chunk, 0) & ~(1 << key[1] % _CHUNK)
+        self._own()
+        chunk = (key[0], key[1] // CHUNK)
+        bits = self._bits.get(chunk, 0) & ~(1 << key[1] % CHUNK)
         if bits:
             self._bits[chunk] = bits
         else:
@@ -83,7 +99,7 @@ class PartitionSet:
 
 
 def _keys(chunk: tuple[str, int], bits: int) -> list[_Key]:
-    topic_id, first = chunk[0], chunk[1] * _CHUNK
+    topic_id, first = chunk[0], chunk[1] * CHUNK
     found = []
     while bits:
         lowest = bits & -bits
@@ -107,9 +123,9 @@ class BrokerIndex:
     def copy(self) -> BrokerIndex:
         """Return an index that says the same and changes independently."""
         other = BrokerIndex()
-        other._leads = {broker: found.copy() for broker, found in self._leads.items()}
-        other._members = {broker: found.copy() for broker, found in self._members.items()}
-        other._holds = {broker: found.copy() for broker, found in self._holds.items()}
+        other._leads = {broker_id: found.copy() for broker_id, found in self._leads.items()}
+        other._members = {broker_id: found.copy() for broker_id, found in self._members.items()}
+        other._holds = {broker_id: found.copy() for broker_id, found in self._holds.items()}
         other.leaderless = self.leaderless.copy()
         return other
 
@@ -142,6 +158,24 @@ class BrokerIndex:
         holds = () if after is None else after.replicas
         if held != holds:
             _replace(self._holds, key, held, holds)
+
+    def add_topic(self, topic_id: str, partitions: PartitionTable[_R]) -> None:
+        """Add all partitions of a topic, none of which is in the index."""
+        for where, chunk in partitions.chunks():
+            alike: dict[tuple[tuple[int, ...], tuple[int, ...], int], int] = {}
+            bit = 1
+            for partition in chunk:
+                if partition is not None:
+                    kind = (partition.replicas, partition.isr + partition.elr, partition.leader)
+                    alike[kind] = alike.get(kind, 0) | bit
+                bit <<= 1
+            key = (topic_id, where)
+            for (replicas, members, leader), bits in alike.items():
+                (self.leaderless if leader == NO_LEADER else _set_of(self._leads, leader)).add_bits(key, bits)
+                for broker_id in members:
+                    _set_of(self._members, broker_id).add_bits(key, bits)
+                for broker_id in replicas:
+                    _set_of(self._holds, broker_id).add_bits(key, bits)
 
 
 def _replace(sets: dict[int, PartitionSet], key: _Key, before: tuple[int, ...], after: tuple[int, ...]) -> None:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig, default_min_insync_replicas
 from pyreplog.controller.broker_index import BrokerIndex
+from pyreplog.controller.partition_table import PartitionTable
 from pyreplog.errors import InternalError
 from pyreplog.wire import (
     NO_LEADER_CHANGE,
@@ -44,8 +45,10 @@ __all__ = [
 ]
 
 _MIN_ISR: Final = "min.insync.replicas"
-ALIKE_MAX: Final = 1024
+ALIKE_MAX: Final = 16_384
 """Different partition values that an image keeps for sharing."""
+_LISTS: Final = 4
+"""The first fields of a partition are lists of brokers."""
 PartitionKey = tuple[str, int]
 """(topic id, partition number): the permanent identity of a partition; topic names may be
 reused."""
@@ -126,15 +129,15 @@ class TopicImage:
     def __init__(self, name: str, topic_id: str) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partitions: dict[int, PartitionImage] = {}
+        self.partitions: PartitionTable[PartitionImage] = PartitionTable()
         self.config: dict[str, str] = {}
         self.log_config = LogConfig()
 
     def copy(self) -> TopicImage:
         """Return a topic that says the same and changes independently."""
         other = TopicImage(self.name, self.topic_id)
-        other.partitions = dict(self.partitions)
-        other.config = dict(self.config)
+        other.partitions = self.partitions.copy()
+        other.config = self.config  # never changed in place
         other.log_config = self.log_config
         return other
 
@@ -153,7 +156,17 @@ class MetadataImage:
     One owner at a time.
     """
 
-    __slots__ = ("_alike", "_index", "brokers", "defaults", "next_producer_id", "offset", "topic_ids", "topics")
+    __slots__ = (
+        "_alike",
+        "_index",
+        "_orders",
+        "brokers",
+        "defaults",
+        "next_producer_id",
+        "offset",
+        "topic_ids",
+        "topics",
+    )
 
     def __init__(self) -> None:
         self.offset = -1
@@ -167,16 +180,21 @@ class MetadataImage:
         self.next_producer_id = 0
         """The first producer id that was never handed out."""
         self._alike: dict[PartitionImage, PartitionImage] = {}
+        self._orders: dict[tuple[int, ...], tuple[int, ...]] = {}
+        """Lists of brokers, for sharing."""
         self._index: BrokerIndex | None = None
 
     def copy(self) -> MetadataImage:
-        """Return an image that says the same and changes independently."""
+        """Return an image that says the same and changes independently.
+
+        It shares partitions and index with this one until one of the two changes.
+        """
         other = MetadataImage()
         other.offset = self.offset
         other.brokers = dict(self.brokers)
         other.topics = {topic_id: topic.copy() for topic_id, topic in self.topics.items()}
         other.topic_ids = dict(self.topic_ids)
-        other.defaults = dict(self.defaults)
+        other.defaults = self.defaults  # never changed in place
         other.next_producer_id = self.next_producer_id
         other._index = None if self._index is None else self._index.copy()
         return other
@@ -213,8 +231,7 @@ class MetadataImage:
         if found is None:
             found = self._index = BrokerIndex()
             for topic in self.topics.values():
-                for number, partition in topic.partitions.items():
-                    found.change((topic.topic_id, number), None, partition)
+                found.add_topic(topic.topic_id, topic.partitions)
         return found
 
     # ------------------------------------------------------------------------------------- applying
@@ -224,9 +241,15 @@ class MetadataImage:
 
         This saves memory, because most partitions have one of a few values.
         """
-        if len(self._alike) >= ALIKE_MAX:
-            self._alike.clear()
-        return self._alike.setdefault(partition, partition)
+        found = self._alike.get(partition)
+        if found is None:
+            if len(self._alike) >= ALIKE_MAX:
+                self._alike.clear()
+                self._orders.clear()
+            order = self._orders.setdefault
+            replicas, isr, elr, last_known = (order(members, members) for members in partition[:_LISTS])
+            found = self._alike[partition] = PartitionImage(replicas, isr, elr, last_known, *partition[_LISTS:])
+        return found
 
     def apply(self, offset: int, record: MetadataRecord) -> None:
         """Apply one record.
@@ -335,14 +358,14 @@ class MetadataImage:
 
     def _configure(self, record: ConfigRecord) -> None:
         if record.resource_type == RESOURCE_BROKER and not record.resource_name:
-            _set(self.defaults, record)
+            self.defaults = _with(self.defaults, record)
             for topic in self.topics.values():
                 self.settle(topic)
         elif record.resource_type == RESOURCE_TOPIC:
             found = self.topic(record.resource_name)
             if found is None:
                 raise InternalError(f"metadata: a setting of the unknown topic {record.resource_name!r}")
-            _set(found.config, record)
+            found.config = _with(found.config, record)
             self.settle(found)
 
     def settle(self, topic: TopicImage, replica_count: int = 0) -> None:
@@ -405,11 +428,10 @@ class MetadataImage:
                 )
 
 
-def _set(values: dict[str, str], record: ConfigRecord) -> None:
-    if record.value is None:
-        values.pop(record.name, None)
-    else:
-        values[record.name] = record.value
+def _with(values: dict[str, str], record: ConfigRecord) -> dict[str, str]:
+    """Return ``values`` after a change of one setting."""
+    others = {name: value for name, value in values.items() if name != record.name or record.value is not None}
+    return others if record.value is None else {**others, record.name: record.value}
 
 
 def _address(end_points: Sequence[BrokerEndpoint]) -> str:

@@ -387,7 +387,7 @@ class Explorer:
         image.brokers = dict(picture.brokers)
         image.topics = {TOPIC_ID: self.topic}
         image.topic_ids = {"t": TOPIC_ID}
-        self.topic.partitions = {0: picture.partition}
+        self.topic.partitions[0] = picture.partition
         image._index = None  # it is built anew from what was just set
         for one, (registered, alive) in zip(NODES, state.sessions, strict=True):
             controller._sessions.begin(one, NOW, registered=registered)
