@@ -48,6 +48,8 @@ SNAPSHOT_SUFFIX: Final = ".checkpoint"
 PART_SUFFIX: Final = ".part"
 SLICE_SIZE: Final = 256 << 10
 """A batch is closed at this size, so one call writes little at a time."""
+SYNC_SIZE: Final = 4 << 20
+"""At most so many bytes are written without a sync, so that no sync takes long."""
 BATCH_SIZE_MAX: Final = 8 << 20
 """Kafka's limit of a batch of metadata records. A reader refuses one that is twice as large."""
 _LENGTH_END: Final = 12
@@ -95,7 +97,7 @@ def remove_parts(disk: Disk, folder: str) -> None:
 class _Part:
     """The file of a snapshot under its temporary name. An earlier one is replaced."""
 
-    __slots__ = ("_disk", "_folder", "file", "position", "snapshot_id")
+    __slots__ = ("_disk", "_folder", "_synced", "file", "position", "snapshot_id")
 
     def __init__(self, disk: Disk, folder: str, snapshot_id: SnapshotId) -> None:
         self._disk = disk
@@ -106,12 +108,16 @@ class _Part:
             disk.remove(path)
         self.file: File = disk.create(path)
         self.position = 0
+        self._synced = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write behind what is written, and have the system start to sync it."""
+        """Write behind what is written. Sync now and then, so that the last sync is short."""
         self.file.write_at(self.position, [data])
         self.file.start_sync(self.position, len(data))
         self.position += len(data)
+        if self.position - self._synced >= SYNC_SIZE:
+            self.file.sync()
+            self._synced = self.position
 
     def keep(self) -> str:
         """Make the file durable under its whole name, and return that name."""
@@ -228,6 +234,88 @@ def write_snapshot(
         raise
 
 
+class _Walk:
+    """Goes through the batches of a snapshot in order, and checks each: as far as the file is there."""
+
+    __slots__ = ("_file", "_next_offset", "_snapshot_id", "complete", "position")
+
+    def __init__(self, file: File, snapshot_id: SnapshotId) -> None:
+        self._file = file
+        self._snapshot_id = snapshot_id
+        self._next_offset = 0
+        self.position = 0
+        self.complete = False
+        """Whether the batch before :attr:`position` ends with the footer."""
+
+    def next_batch(self, size: int) -> RecordBatch | None:
+        """Return the next batch of a file of ``size`` bytes; None if it is not all there.
+
+        Raises :class:`CorruptError`.
+        """
+        position = self.position
+        if self.complete and position < size:
+            raise self.wrong("bytes behind the footer of the snapshot")
+        head = self._file.read_at(position, _LENGTH_END)
+        if len(head) < _LENGTH_END or size - position < _LENGTH_END:
+            return None
+        batch_size = _LENGTH_END + int.from_bytes(head[_LENGTH_START:_LENGTH_END], "big")
+        if batch_size > 2 * BATCH_SIZE_MAX:
+            raise self.wrong(f"a batch of {batch_size} bytes is too large")
+        if batch_size > size - position:
+            return None
+        batch = self._parsed(batch_size)
+        if batch.base_offset != self._next_offset:
+            raise self.wrong(f"the batch has base offset {batch.base_offset}, expected {self._next_offset}")
+        if batch.leader_epoch != self._snapshot_id.epoch:
+            raise self.wrong(f"the batch has epoch {batch.leader_epoch}, the snapshot {self._snapshot_id.epoch}")
+        self.complete = self._check_ends(batch)
+        self._next_offset = batch.next_offset
+        self.position += batch_size
+        return batch
+
+    def check_end(self) -> None:
+        """Raise :class:`CorruptError` unless the footer was the last batch."""
+        if not self.complete:
+            raise self.wrong("the snapshot is cut off: it has no footer")
+
+    def _parsed(self, size: int) -> RecordBatch:
+        try:
+            batch = RecordBatch(self._file.read_at(self.position, size))
+            batch.check_crc()
+            if batch.codec == 0:
+                batch.check_records()
+        except CorruptError as error:
+            raise self.wrong(error.reason) from None
+        if not batch.record_count:
+            raise self.wrong("a batch without records")
+        return batch
+
+    def _check_ends(self, batch: RecordBatch) -> bool:
+        """Check that the header is where it must be. Return whether the batch ends with the footer."""
+        entries = _entries(batch) if batch.is_control else []
+        try:
+            found = [decode_control_record(entry.key, entry.value) for entry in entries]
+        except RemoteProtocolError as error:
+            raise self.wrong(f"a control record is damaged ({error})") from None
+        headers = [isinstance(record, SnapshotHeaderRecord) for record in found]
+        if self.position == 0 and headers[:1] != [True]:
+            raise self.wrong("the snapshot has no header")
+        if any(headers if self.position else headers[1:]):
+            raise self.wrong("a second header of the snapshot")
+        footers = [isinstance(record, SnapshotFooterRecord) for record in found]
+        if any(footers[:-1]):
+            raise self.wrong("a record behind the footer of the snapshot")
+        return any(footers)
+
+    def wrong(self, reason: str) -> CorruptError:
+        """Return the error about the batch at :attr:`position`."""
+        return CorruptError(reason, file=self._file.path, position=self.position)
+
+
+def _entries(batch: RecordBatch) -> list[ControlEntry]:
+    return [ControlEntry(record.offset, record.key, record.value or b"") for record in control_records(batch)]
+
+
 class SnapshotReader:
     """A snapshot's file, open for reading. Belongs to one thread.
 
@@ -248,9 +336,8 @@ class SnapshotReader:
 
     def check(self) -> None:
         """Walk through the whole file."""
-        for batch in self._batches():
-            if not batch.is_control:
-                records_of(batch)
+        for _ in self._batches():
+            pass
 
     def control(self) -> list[ControlEntry]:
         """Return the control records between header and footer, after a walk through the whole file."""
@@ -273,75 +360,27 @@ class SnapshotReader:
 
     def _batches(self) -> Iterator[RecordBatch]:
         """Return the batches, checked one by one; at the end raise if there was no footer."""
-        position = next_offset = 0
-        complete = False
-        while position < self.size:
-            if complete:
-                raise self._wrong("bytes behind the footer of the snapshot", position)
-            batch = self._batch_at(position)
-            if batch.base_offset != next_offset:
-                raise self._wrong(f"the batch has base offset {batch.base_offset}, expected {next_offset}", position)
-            if batch.leader_epoch != self.snapshot_id.epoch:
-                raise self._wrong(
-                    f"the batch has epoch {batch.leader_epoch}, the snapshot {self.snapshot_id.epoch}", position
-                )
-            complete = self._check_ends(batch, position)
+        walk = _Walk(self._file, self.snapshot_id)
+        while (batch := walk.next_batch(self.size)) is not None:
             yield batch
-            next_offset = batch.next_offset
-            position += batch.size
-        if not complete:
-            raise self._wrong("the snapshot is cut off: it has no footer", self.size)
-
-    def _check_ends(self, batch: RecordBatch, position: int) -> bool:
-        """Check that the header is where it must be. Return whether the batch ends with the footer."""
-        entries = _entries(batch) if batch.is_control else []
-        try:
-            found = [decode_control_record(entry.key, entry.value) for entry in entries]
-        except RemoteProtocolError as error:
-            raise self._wrong(f"a control record is damaged ({error})", position) from None
-        headers = [isinstance(record, SnapshotHeaderRecord) for record in found]
-        if position == 0 and not headers[:1] == [True]:
-            raise self._wrong("the snapshot has no header", position)
-        if any(headers if position else headers[1:]):
-            raise self._wrong("a second header of the snapshot", position)
-        footers = [isinstance(record, SnapshotFooterRecord) for record in found]
-        if any(footers[:-1]):
-            raise self._wrong("a record behind the footer of the snapshot", position)
-        return any(footers)
-
-    def _batch_at(self, position: int) -> RecordBatch:
-        head = self._file.read_at(position, _LENGTH_END)
-        size = _LENGTH_END + int.from_bytes(head[_LENGTH_START:_LENGTH_END], "big")
-        if len(head) < _LENGTH_END or size > self.size - position:
-            raise self._wrong("the snapshot is cut off within a batch", position)
-        if size > 2 * BATCH_SIZE_MAX:
-            raise self._wrong(f"a batch of {size} bytes is too large", position)
-        try:
-            batch = RecordBatch(self._file.read_at(position, size))
-            batch.check_crc()
-        except CorruptError as error:
-            raise self._wrong(error.reason, position) from None
-        if not batch.record_count:
-            raise self._wrong("a batch without records", position)
-        return batch
-
-    def _wrong(self, reason: str, position: int) -> CorruptError:
-        return CorruptError(reason, file=self._file.path, position=position)
-
-
-def _entries(batch: RecordBatch) -> list[ControlEntry]:
-    return [ControlEntry(record.offset, record.key, record.value or b"") for record in control_records(batch)]
+        if walk.position < self.size:
+            raise walk.wrong("the snapshot is cut off within a batch")
+        walk.check_end()
 
 
 class PartialSnapshot:
-    """A snapshot that this node copies from the leader, piece by piece. Belongs to one thread."""
+    """A snapshot that this node copies from the leader, piece by piece. Belongs to one thread.
 
-    __slots__ = ("_disk", "_folder", "_part")
+    Each batch is checked when its last byte arrives, so no step takes long.
+    """
+
+    __slots__ = ("_control", "_damage", "_part", "_walk")
 
     def __init__(self, disk: Disk, folder: str, snapshot_id: SnapshotId) -> None:
-        self._disk = disk
-        self._folder = folder
         self._part = _Part(disk, folder, snapshot_id)
+        self._walk = _Walk(self._part.file, snapshot_id)
+        self._control: list[ControlEntry] = []
+        self._damage: CorruptError | None = None
 
     @property
     def snapshot_id(self) -> SnapshotId:
@@ -354,19 +393,35 @@ class PartialSnapshot:
         return self._part.position
 
     def append(self, position: int, data: bytes | memoryview) -> None:
-        """Take the next piece. REQUIRES ``position`` to be :attr:`position`."""
+        """Take the next piece. REQUIRES ``position`` to be :attr:`position`.
+
+        Damage is reported by :meth:`finish`.
+        """
         if position != self._part.position:
             raise LocalProtocolError(f"a piece of a snapshot at {position}, expected {self._part.position}")
         self._part.write(data)
+        try:
+            while self._damage is None and (batch := self._walk.next_batch(self._part.position)) is not None:
+                if batch.is_control:
+                    self._control.extend(_entries(batch))
+        except CorruptError as error:
+            self._damage = error
+
+    def control(self) -> list[ControlEntry]:
+        """Return the control records between header and footer. REQUIRES that :meth:`finish` returned."""
+        return self._control[1:-1]
 
     def finish(self) -> str:
-        """Make the snapshot durable under its name, after a walk through all of it; return that name.
+        """Make the snapshot durable under its name, which is returned.
 
-        Raises :class:`CorruptError` if it is damaged; then the file is removed.
+        Raises :class:`CorruptError` if it is damaged or cut off; then the file is removed.
         """
-        reader = _PartReader(self._part)
         try:
-            reader.check()
+            if self._damage is not None:
+                raise self._damage
+            if self._walk.position < self._part.position:
+                raise self._walk.wrong("the snapshot is cut off within a batch")
+            self._walk.check_end()
         except CorruptError:
             self._part.abandon()
             raise
@@ -375,14 +430,3 @@ class PartialSnapshot:
     def abandon(self) -> None:
         """Remove the unfinished file."""
         self._part.abandon()
-
-
-class _PartReader(SnapshotReader):
-    """Reads a file that is not finished. It belongs to its writer."""
-
-    __slots__ = ()
-
-    def __init__(self, part: _Part) -> None:
-        self._file = part.file
-        self.snapshot_id = part.snapshot_id
-        self.size = part.position

@@ -162,6 +162,7 @@ def test_copied_in_pieces(disk: SimDisk, piece: int) -> None:
         partial.append(partial.position, source.read(partial.position, piece))
         assert list_snapshots(target, FOLDER) == []
     partial.finish()
+    assert [(entry.key, entry.value) for entry in partial.control()] == CONTROL
     assert content(target, snapshot_name(ID)) == content(disk, snapshot_name(ID))
     with pytest.raises(LocalProtocolError, match="a piece of a snapshot at 5"):
         PartialSnapshot(target, FOLDER, ID).append(5, b"x")
@@ -171,9 +172,10 @@ def test_a_damaged_copy(disk: SimDisk) -> None:
     """A copy that is damaged or not whole does not get a snapshot's name, and its file is removed."""
     written(disk)
     data = content(disk, snapshot_name(ID))
-    for wrong in (data[:-1], data[:100] + b"\xff" + data[101:]):
+    for wrong in (data[:-1], data[:-75], b"", data[:100] + b"\xff" + data[101:], data + data[:60]):
         partial = PartialSnapshot(disk, FOLDER, SnapshotId(5000, 7))
-        partial.append(0, wrong)
+        for position in range(0, len(wrong), 50):
+            partial.append(position, wrong[position : position + 50])
         with pytest.raises(CorruptError):
             partial.finish()
         assert disk.list(FOLDER) == [snapshot_name(ID)]
