@@ -462,11 +462,7 @@ class RaftLog:
         received = partial.snapshot_id
         try:
             partial.finish()
-            reader = SnapshotReader(self._disk, self._folder, received)
-            try:
-                self._latest_control = reader.control()
-            finally:
-                reader.close()
+            self._latest_control = partial.control()
             self._snapshots = [one for one in self._snapshots if one != received] + [received]
             self._begin_at(received)
             for snapshot_id in self._snapshots[:-1]:
