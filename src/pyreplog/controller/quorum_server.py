@@ -495,6 +495,7 @@ class QuorumServer:
         self._now_ns = self._clock.monotonic_ns()
         if self.failure is None:
             self._carry_out(self._raft.resign(self._now_ns))
+            self._snapshots.abandon()
         self._deactivate()
         self.kill()
 

@@ -10,13 +10,13 @@ from typing import Final
 
 from pyreplog.controller.committed_metadata import CommittedMetadata
 from pyreplog.errors import StorageError
-from pyreplog.quorum import QuorumConfig, RaftNode
+from pyreplog.quorum import QuorumConfig, RaftNode, SnapshotInProgress
 from pyreplog.wire import MetadataRecord, encode_record
 
 __all__ = ["SnapshotSchedule"]
 
 SLICE: Final = 500
-"""Records that one step encodes."""
+"""Records that one step writes."""
 RETRY_NS: Final = 60_000_000_000
 _MS: Final = 1_000_000
 
@@ -34,8 +34,8 @@ class SnapshotSchedule:
         self._not_before_ns = now_ns
         self._due_ns = now_ns + self._interval_ns
         self._rest: Iterator[MetadataRecord] | None = None
-        """The records of the image that are not encoded yet; None while no snapshot is being made."""
-        self._values: list[bytes] = []
+        """The records of the image that are not written yet; None while no snapshot is being made."""
+        self._writing: SnapshotInProgress | None = None
         self._end_offset = 0
 
     @property
@@ -49,32 +49,54 @@ class SnapshotSchedule:
 
     @property
     def _has_news(self) -> bool:
+        return self._committed.image.offset >= self._latest_end
+
+    @property
+    def _latest_end(self) -> int:
         latest = self._raft.latest_snapshot
-        return self._committed.image.offset + 1 > (0 if latest is None else latest.end_offset)
+        return 0 if latest is None else latest.end_offset
 
     def step(self, now_ns: int) -> None:
-        """Begin a snapshot if it is due, and encode its next slice; write it after the last one."""
+        """Begin a snapshot if it is due, and write its next slice."""
         wake = self.next_wake_ns
         if wake is None or wake > now_ns:
             return
-        if self._rest is None:
-            self._end_offset = self._committed.image.offset + 1
-            self._rest = self._committed.image.copy().iter_records()
-            self._values = []
-            self._committed.bytes_since_snapshot = 0
-        values = [encode_record(record) for record in islice(self._rest, SLICE)]
-        self._values.extend(values)
-        if len(values) == SLICE:
-            return
-        self._rest, values, self._values = None, self._values, []
-        self._due_ns = now_ns + self._interval_ns
-        latest = self._raft.latest_snapshot
-        if latest is not None and latest.end_offset >= self._end_offset:
-            return  # the leader's snapshot was installed meanwhile
         try:
-            self._raft.write_snapshot(self._end_offset, values)
+            if self._rest is None:
+                self._begin()
+            if self._latest_end >= self._end_offset:  # the leader's snapshot was installed meanwhile
+                self.abandon()
+            if self._write_slice():
+                self._due_ns = now_ns + self._interval_ns
         except StorageError as error:
+            self._rest = self._writing = None
             if self._raft.role_name == "failed":
                 raise
             _log.warning("no snapshot of the metadata could be written; it is tried again: %s", error)
             self._not_before_ns = self._due_ns = now_ns + RETRY_NS
+
+    def abandon(self) -> None:
+        """Give up the snapshot that is being made, if there is one."""
+        if self._writing is not None:
+            self._writing.abandon()
+        self._rest = self._writing = None
+
+    def _begin(self) -> None:
+        image = self._committed.image
+        self._end_offset = image.offset + 1
+        self._writing = self._raft.begin_snapshot(self._end_offset)
+        self._rest = image.copy().iter_records()
+        self._committed.bytes_since_snapshot = 0
+
+    def _write_slice(self) -> bool:
+        """Write the next slice; return whether none is left."""
+        if self._writing is None or self._rest is None:
+            self._rest = None
+            return True
+        values = [encode_record(record) for record in islice(self._rest, SLICE)]
+        self._writing.append(values)
+        if len(values) == SLICE:
+            return False
+        self._writing.finish()
+        self._rest = self._writing = None
+        return True

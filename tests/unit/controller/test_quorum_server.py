@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import MetadataImage
+from pyreplog.controller import MetadataImage, snapshot_schedule
 from pyreplog.controller.active_controller import ActiveController
 from pyreplog.controller.quorum_server import QuorumServer
 from pyreplog.controller.requests import Decided
@@ -27,6 +27,8 @@ from pyreplog.wire import (
     ErrorCode,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    TopicRecord,
+    decode_record,
 )
 from tests.unit.controller.quorum_harness import MS, QuorumHarness
 
@@ -463,3 +465,37 @@ def test_a_request_of_another_cluster_fences_nobody() -> None:
     harness.run(10)
     assert harness.brokers[1].answers[number].error_code == ErrorCode.INCONSISTENT_CLUSTER_ID  # type: ignore[union-attr]
     assert not harness.active.image.brokers[1].fenced
+
+
+def test_a_snapshot_of_many_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata changes while it is written, slice by slice: it has the state of its beginning. One that a full
+    disk cut short is made again later."""
+    monkeypatch.setattr(snapshot_schedule, "SLICE", 3)
+    harness = up(QuorumHarness(1, quorum=QuorumConfig(snapshot_bytes=100_000, snapshot_interval_ms=10_000)))
+    for number in range(10):
+        assert harness.create(1, f"u{number}") == 0
+    server = harness.servers[1]
+    harness.run(9_500, 1)
+    while not server._snapshots._rest:
+        harness.clock.advance(100 * MS)
+        harness.brokers[1].send(harness.heartbeat_of(1))
+        server.poll()
+    end = server.image.offset + 1
+    harness.brokers[1].send(CreateTopicsRequest([CreatableTopic("late", 1, 1)]))
+    server.poll()
+    assert "late" in server.image.topic_ids
+    assert server._snapshots._rest is not None, "it is being written"
+    harness.run(100, 1)
+    latest = server.raft.latest_snapshot
+    assert latest is not None
+    assert latest.end_offset == end
+    found = server.raft.read_snapshot()
+    assert found is not None
+    names = [record.name for record in map(decode_record, found[1]) if isinstance(record, TopicRecord)]
+    assert names == ["t", *(f"u{number}" for number in range(10))]
+    harness.disks[1].fail("write", "*.checkpoint*", error=errno.ENOSPC, times=1)
+    harness.run(11_000, 1)
+    assert server.failure is None
+    assert server.raft.latest_snapshot == latest
+    harness.run(61_000, 1)
+    assert server.raft.latest_snapshot.end_offset == server.image.offset + 1
