@@ -13,6 +13,7 @@ from pyreplog.lazy_door import lazy_door
 
 if TYPE_CHECKING:
     from pyreplog.controller.controller import Controller
+    from pyreplog.controller.conversion import Converted, convert_cluster
     from pyreplog.controller.describe import describe_cluster, describe_configs, describe_topics, metadata
     from pyreplog.controller.election import (
         MISSING,
@@ -54,6 +55,7 @@ __all__ = [
     "BrokerImage",
     "Controller",
     "ControllerState",
+    "Converted",
     "MetadataImage",
     "PartitionImage",
     "PartitionKey",
@@ -63,6 +65,7 @@ __all__ = [
     "TopicImage",
     "UncleanElection",
     "change_record",
+    "convert_cluster",
     "decode",
     "describe_cluster",
     "describe_configs",
@@ -82,6 +85,7 @@ __getattr__, __dir__ = lazy_door(
     __name__,
     {
         ".controller": ["Controller"],
+        ".conversion": ["Converted", "convert_cluster"],
         ".describe": ["describe_cluster", "describe_configs", "describe_topics", "metadata"],
         ".election": [
             "Election",

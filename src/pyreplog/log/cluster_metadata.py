@@ -173,8 +173,7 @@ class MetadataFolder:
     def _log(self, start: int) -> Iterator[RecordBatch]:
         """Iterate over the batches that reach ``start``, up to the first damage or gap."""
         expected: int | None = None
-        following = [*self._bases[1:], None]
-        for base, after in zip(self._bases, following, strict=True):
+        for base, after in zip(self._bases, [*self._bases[1:], None], strict=False):  # there may be no segment
             if after is not None and after <= start:
                 continue
             if expected is not None and base != expected:

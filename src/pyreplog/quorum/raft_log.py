@@ -31,6 +31,7 @@ from pyreplog.wire import METADATA_TOPIC_ID, SnapshotId
 
 __all__ = ["OwnSnapshot", "RaftLog", "clear_quorum", "format_quorum", "is_formatted", "open_storage"]
 
+BOOTSTRAP: Final = SnapshotId(0, 0)
 _PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 _READ_SIZE: Final = 1 << 20
 _SNAPSHOTS_KEPT: Final = 2
@@ -47,21 +48,34 @@ def _log_config(config: QuorumConfig) -> LogConfig:
 
 
 def format_quorum(
-    disk: Disk, folder: str, identity: Identity, clock: Clock, voters: VoterSet | None, config: QuorumConfig
+    disk: Disk,
+    folder: str,
+    identity: Identity,
+    clock: Clock,
+    voters: VoterSet | None,
+    config: QuorumConfig,
+    snapshot_id: SnapshotId = BOOTSTRAP,
+    records: Iterable[bytes] = (),
 ) -> None:
     """Make the folder of a new node, with the bootstrap snapshot: KRaftVersion 1 and ``voters``.
 
     ``voters`` None: the node is an observer that learns the voters from the leader. The folder is
     durable when this returns, except for its name: the caller syncs the folder above. A folder that
-    a crash left half made is made again.
+    a crash left half made is made again. ``snapshot_id`` and ``records``: the metadata that there
+    was before this quorum; its log begins at that offset.
     """
     clear_quorum(disk, folder)
     Log.create(disk, [NewLog(folder, _PARTITION, METADATA_TOPIC_ID, _log_config(config))], clock)[0].close(clean=False)
     control = [kraft_version_entry()] + ([] if voters is None else [voters_entry(voters)])
     now_ms = clock.wall_ms()
-    write_snapshot(disk, folder, SnapshotId(0, 0), control, (), timestamp_ms=now_ms)
+    write_snapshot(disk, folder, snapshot_id, control, records, timestamp_ms=now_ms)
     is_voter = voters is not None and identity.key in voters
-    StateFile.create(disk, folder, identity, was_voter=is_voter).close()
+    state = StateFile.create(disk, folder, identity, was_voter=is_voter)
+    try:
+        if snapshot_id.epoch:
+            state.write(HardState(snapshot_id.epoch))
+    finally:
+        state.close()
     disk.sync_directory(folder)
 
 
