@@ -50,9 +50,9 @@ class Followers(Elections):
         if role.snapshot is not None:
             self._fetch_snapshot(role, role.snapshot)
             return
-        role.request_id = self._send_fetch(role.address, role.round)
+        role.request_id = self._send_fetch(role.address, role.session_id)
 
-    def _send_fetch(self, address: Address, proof_round: int) -> int:
+    def _send_fetch(self, address: Address, session_id: int) -> int:
         storage = self.storage
         part = FetchPartition(
             0,
@@ -70,7 +70,7 @@ class Followers(Elections):
             [FetchTopic(METADATA_TOPIC_ID, [part])],
             ReplicaState(self.identity.node_id),
             self.config.fetch_max_bytes,
-            session_id=proof_round,
+            session_id=session_id,
             cluster_id=self.identity.cluster_id,
         )
         return self.request("fetch", address, body)
@@ -130,7 +130,7 @@ class Followers(Elections):
             return
         role.deadline_ns = self.now_ns + self.config.fetch_timeout_ms * MS
         role.has_fetched = True
-        role.round = max(role.round, body.session_id)
+        role.session_id = body.session_id
         self._take(role, data)
         if self.role is role:
             self.mind_own_vote(role)

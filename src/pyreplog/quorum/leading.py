@@ -44,6 +44,17 @@ __all__ = ["Leaders"]
 
 _UNKNOWN = 2**63 - 1
 """The high watermark in a fetch whose sender wants no push."""
+_SESSIONS = 2**31 - 2
+
+
+def session_of(proof_round: int) -> int:
+    """Return the session id that names a round of proofs in a fetch answer; 0 for none."""
+    return 0 if proof_round == 0 else 1 + proof_round % _SESSIONS
+
+
+def confirmed_round(latest: int, session_id: int) -> int:
+    """Return the round, ``latest`` or one shortly before it, that a fetch names back; 0 for none."""
+    return max(0, latest - (session_of(latest) - session_id) % _SESSIONS) if session_id > 0 and latest > 0 else 0
 
 
 class Leaders(Followers):
@@ -165,7 +176,8 @@ class Leaders(Followers):
         if not self.take_progress(ReplicaKey(replica_id, part.replica_directory_id), progress, part.fetch_offset):
             self._answer_fetch(request, PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE))
             return
-        progress.round = max(progress.round, min(body.session_id, role.round))
+        confirmed = confirmed_round(role.round, body.session_id)
+        progress.round = max(progress.round, confirmed)
         self.progressed(role)
         if self.role is not role:
             self._answer_fetch(request, PartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -177,7 +189,7 @@ class Leaders(Followers):
             request.correlation_id,
             part.fetch_offset,
             part.high_watermark,
-            body.session_id,
+            confirmed,
             size_max,
             self.now_ns + wait,
         )
@@ -259,7 +271,7 @@ class Leaders(Followers):
         self._fill(data)
         body = FetchResponse(
             [FetchableTopicResponse(METADATA_TOPIC_ID, [data])],
-            session_id=role.round,
+            session_id=session_of(role.round),
             node_endpoints=self._fetch_endpoints(),
         )
         self.answer(fetch.source, fetch.correlation_id, body)

@@ -18,13 +18,14 @@ class LostState:
     The state is kept in memory only, which is enough for an observer.
     """
 
-    __slots__ = ("failure", "identity", "state", "was_voter")
+    __slots__ = ("failure", "identity", "in_doubt", "state", "was_voter")
 
     def __init__(self, identity: Identity, failure: str) -> None:
         self.identity = identity
         self.failure: str | None = failure
         self.state = HardState()
         self.was_voter = True
+        self.in_doubt = False
 
     def write(self, state: HardState) -> None:
         """Keep ``state`` in memory."""

@@ -250,6 +250,8 @@ class RaftLog:
             self._state.write(state)
         except StorageError as error:
             self.refused(error)
+            if self._state.in_doubt:
+                self._fail(error)
             raise
 
     def note_voter(self) -> None:
@@ -297,6 +299,9 @@ class RaftLog:
         """Append whole batches of the leader at the end; return their control records."""
         batches = split(data)
         try:
+            if self._log.epochs.latest > self.last_epoch:
+                # A refused append of this node as the leader began an epoch that has no records.
+                self._log.truncate_to(self._log.end_offset)
             self._log.append_as_follower([data], at_end=True)
         except StorageError as error:
             self.refused(error)

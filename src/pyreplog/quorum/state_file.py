@@ -19,8 +19,8 @@ import json
 import struct
 from typing import Any, Final, NamedTuple
 
-from pyreplog.errors import CorruptError
-from pyreplog.log import replace_file
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log import read_whole, replace_file
 from pyreplog.ports import Disk, File
 from pyreplog.quorum.storage import HardState
 from pyreplog.quorum.voters import Identity, ReplicaKey
@@ -79,7 +79,7 @@ def decode_state(data: bytes, file: str) -> HardState:
 class StateFile:
     """The two files of one folder. Every write is durable when it returns."""
 
-    __slots__ = ("_disk", "_file", "_folder", "_reserve_in", "_sequence", "_written", "voucher")
+    __slots__ = ("_disk", "_file", "_folder", "_reserve_in", "_sequence", "_written", "in_doubt", "voucher")
 
     def __init__(self, disk: Disk, folder: str, file: File, voucher: Voucher, sequence: int) -> None:
         self._disk = disk
@@ -90,6 +90,8 @@ class StateFile:
         #: The checksum of ``quorum-state`` as it is on the disk.
         self._written = crc32c(encode_state(voucher.state))
         self.voucher = voucher
+        #: Whether a refused change may have replaced the file: open it again before the next one.
+        self.in_doubt = False
 
     @classmethod
     def create(cls, disk: Disk, folder: str, identity: Identity, *, was_voter: bool) -> StateFile:
@@ -164,26 +166,34 @@ class StateFile:
     def _settle(self) -> None:
         """Compare ``quorum-state`` with the voucher."""
         path = f"{self._folder}/{STATE_NAME}"
-        found = self._disk.stat(path)
-        if found is None:
+        data = read_whole(self._disk, path, _STATE_SIZE_MAX)
+        if data is None:
             raise CorruptError("the file is missing", file=path)
-        file = self._disk.open(path)
-        try:
-            data = bytes(file.read_at(0, min(found.size, _STATE_SIZE_MAX)))
-        finally:
-            file.close()
-        checksum = crc32c(data)
-        if checksum == crc32c(encode_state(self.voucher.state)):
-            return
-        if checksum != self.voucher.before:
+        checksum, vouched = crc32c(data), crc32c(encode_state(self.voucher.state))
+        if checksum not in (vouched, self.voucher.before):
             raise CorruptError(f"{VOUCHER_NAME} does not vouch for the content", file=path)
-        self._replace()
+        if vouched != self.voucher.before:
+            # The change may have been cut short, or its rename may not be durable.
+            self._replace()
 
     def _replace(self) -> None:
         path = f"{self._folder}/{STATE_NAME}"
         data = encode_state(self.voucher.state)
-        replace_file(self._disk, path, data, reserve_in=self._reserve_in)
+        try:
+            replace_file(self._disk, path, data, reserve_in=self._reserve_in)
+        except BaseException:
+            # After a power cut the file may have either content, and the next voucher names one.
+            self.in_doubt = self.in_doubt or self._checksum() != self._written
+            raise
         self._written = crc32c(data)
+
+    def _checksum(self) -> int | None:
+        """Return the checksum of ``quorum-state`` as it is shown now; None if it cannot be read."""
+        try:
+            data = read_whole(self._disk, f"{self._folder}/{STATE_NAME}", _STATE_SIZE_MAX)
+        except (StorageError, CorruptError):
+            return None
+        return None if data is None else crc32c(data)
 
     def _put(self, voucher: Voucher) -> None:
         """Write the slot that is not the newest, and sync it."""

@@ -63,8 +63,8 @@ class Following:
     """The correlation id of the outstanding fetch."""
     has_fetched: bool = False
     """Whether the leader answered a fetch in this epoch."""
-    round: int = 0
-    """The latest round of proofs that the leader named."""
+    session_id: int = 0
+    """The round of proofs that the leader named last, to be named back."""
     snapshot: SnapshotFetch | None = None
     change_ns: int = 0
     """When a request about this node's own vote may be sent again."""

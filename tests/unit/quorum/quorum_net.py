@@ -1,7 +1,7 @@
 """A few nodes of the quorum, their disks, and a network that delivers in order and at once.
 
-Time moves only by :meth:`QuorumNet.advance`. A message to a node that is down, or over a cut link,
-is lost.
+Every message passes the byte codec. Time moves only by :meth:`QuorumNet.advance`. A message to a
+node that is down, or over a cut link, is lost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pyreplog.quorum import (
     format_quorum,
 )
 from pyreplog.testing import SimClock, SimDisk
-from pyreplog.wire import Request, RequestBody, Response
+from pyreplog.wire import Conversation, Request, RequestBody, Response
 
 MS = 1_000_000
 CLUSTER = "c" * 21 + "A"
@@ -63,6 +63,7 @@ class QuorumNet:
         self.lose: Callable[[str, str, Request | Response], bool] = lambda source, target, message: False
         self.effects: dict[int, list[QuorumEffect]] = {}
         self.answers: list[Any] = []
+        self.ends: dict[tuple[str, str], Conversation] = {}
         for node_id in range(1, count + 1):
             self.format(node_id)
             self.open(node_id)
@@ -114,9 +115,19 @@ class QuorumNet:
         """Take the effects of a node."""
         for effect in effects:
             if isinstance(effect, Send):
-                self.queue.append((address_of_node(node_id), effect.address, effect.message.materialised()))
+                source = address_of_node(node_id)
+                self.queue.append((source, effect.address, self.carried(source, effect.address, effect.message)))
             else:
                 self.effects[node_id].append(effect)
+
+    def carried(self, source: str, target: str, message: Request | Response) -> Request | Response:
+        """Return a message as the other end decodes it from its bytes."""
+        if target == "client":
+            return message
+        own = self.ends.setdefault((source, target), Conversation(source, target))
+        peer = self.ends.setdefault((target, source), Conversation(target, source))
+        frame = bytearray().join(own.encode(message))
+        return peer.decode_request(frame) if isinstance(message, Request) else peer.decode_response(frame)
 
     def ask(self, node_id: int, body: RequestBody) -> None:
         """Send a request of a client to a node; its answer comes to :attr:`answers`."""

@@ -330,3 +330,20 @@ def test_a_failed_sync_ends_the_voter_until_it_is_opened_again(node_id: int) -> 
     net.append(b"b")
     net.deliver()
     assert net.values(node_id)[-1] == b"b"
+
+
+def test_an_epoch_that_could_not_begin_stands_in_no_ones_way() -> None:
+    """The winner has no room for its first record, and the next leader's records are of an older epoch."""
+    net = QuorumNet(3)
+    net.advance(50)
+    net.cut = {(address_of_node(1), address_of_node(3))}
+    net.append(b"a")
+    net.deliver()
+    storage = net.nodes[3].storage
+    net.disks[3].fail("write", "*.log", error=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        storage.append_control([(b"\0\0\0\2", b"\0\0")], 5, 0)
+    assert storage.last_epoch == 1
+    net.cut.clear()
+    net.advance(5_000)
+    assert net.values(3) == [b"a"]

@@ -6,6 +6,7 @@ import pytest
 
 from pyreplog.errors import NotControllerError
 from pyreplog.quorum import CommittedUpTo, ControlEntry, NotProved, Proved, VoteResult, majority_offset, vote_result
+from pyreplog.quorum.leading import confirmed_round, session_of
 from pyreplog.testing.faults import Call
 from pyreplog.wire import Request, Response
 from tests.unit.quorum.quorum_net import QuorumNet, address_of_node
@@ -181,3 +182,12 @@ def test_an_observer_finds_the_next_leader() -> None:
     net.advance(300)
     assert net.leaders == [2]
     assert net.nodes[4].leader_id == 2
+
+
+def test_rounds_of_proofs_outlive_their_number() -> None:
+    for latest in (1, 5, 2**31 - 3, 2**31 - 2, 2**31 + 7, 2**33):
+        assert confirmed_round(latest, session_of(latest)) == latest
+        assert confirmed_round(latest, session_of(latest - 1)) == latest - 1
+        assert confirmed_round(latest, 0) == 0
+    assert session_of(0) == 0
+    assert confirmed_round(0, 9) == 0
