@@ -14,7 +14,7 @@ __all__ = ["CommittedMetadata"]
 
 
 class CommittedMetadata:
-    """Follows the committed records of ``raft``. One owner.
+    """Follows the committed records of ``raft``, once :meth:`load` was called. One owner.
 
     A control record takes an offset too. In its place stands a record that changes nothing, so that
     readers see no gap.
@@ -26,7 +26,6 @@ class CommittedMetadata:
         self._recent = RecentRecords(0)
         self.bytes_since_snapshot = 0
         """The size of the records since the newest snapshot."""
-        self.load()
 
     @property
     def start_offset(self) -> int:
@@ -38,7 +37,11 @@ class CommittedMetadata:
         return self._recent.read_from(offset)
 
     def load(self) -> None:
-        """Build the image from the newest snapshot and the committed records behind it."""
+        """Build the image from the newest snapshot and the committed records behind it.
+
+        Raises :class:`CorruptError`, and :class:`UnsupportedVersionError` for a record that only
+        newer software knows; then the image is as before.
+        """
         image = MetadataImage()
         found = self._raft.read_snapshot()
         if found is not None:

@@ -29,7 +29,13 @@ from pyreplog.controller.metadata_fetches import MetadataFetches
 from pyreplog.controller.request_forwarder import RequestForwarder
 from pyreplog.controller.requests import RequestFilter
 from pyreplog.controller.snapshot_schedule import SnapshotSchedule
-from pyreplog.errors import NotControllerError, OutcomeUnknownError, StorageError
+from pyreplog.errors import (
+    CorruptError,
+    NotControllerError,
+    OutcomeUnknownError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
 from pyreplog.quorum import (
     CommittedUpTo,
@@ -128,6 +134,12 @@ class QuorumServer:
         self._random = random
         self._now_ns = clock.monotonic_ns()
         self._committed = CommittedMetadata(raft)
+        try:
+            self._committed.load()
+        except (CorruptError, UnsupportedVersionError) as error:
+            self.failure = error
+        if raft.storage.failure is not None:
+            self.failure = raft.storage.failure
         self._fetches = MetadataFetches(self._committed, set_back=False)
         self._snapshots = SnapshotSchedule(raft, self._committed, quorum_config, self._now_ns)
         self._forwarder = RequestForwarder(self.address, random)
@@ -270,6 +282,8 @@ class QuorumServer:
             if self._raft.role_name != "failed":
                 raise
             self._fail(error)
+        except (CorruptError, UnsupportedVersionError) as error:  # in what this server reads
+            self._give_up(error)
         for peer, correlation_id, body in self._fetches.serve(self.image, now_ns):
             self._send_answer(peer, correlation_id, body)
         if self._active is not None:
@@ -410,6 +424,12 @@ class QuorumServer:
         if active is not None:
             _log.info("node %d is no longer the active controller", self.node_id)
             self._refuse(active.unanswered())
+
+    def _give_up(self, error: Exception) -> None:
+        """Leave the quorum, whose records this server cannot read: another voter leads better."""
+        self._effects.clear()
+        self._carry_out(self._raft.resign(self._now_ns))
+        self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         if self.failure is None:

@@ -74,21 +74,31 @@ class Broker:
 
 
 class QuorumHarness:
-    """``count`` voters, node 1 first, with time moved by hand. Turns cost no time."""
+    """``count`` voters, node 1 first, then ``observers``, with time moved by hand. Turns cost no time."""
 
     server_class: type[QuorumServer] = QuorumServer
 
-    def __init__(self, count: int = 3, *, quorum: QuorumConfig | None = None, node: NodeConfig | None = None) -> None:
+    def __init__(
+        self,
+        count: int = 3,
+        *,
+        observers: int = 0,
+        quorum: QuorumConfig | None = None,
+        node: NodeConfig | None = None,
+    ) -> None:
         self.clock = SimClock()
         self.network = LocalNetwork()
         self.node_config = node or NodeConfig()
-        self.quorum_config = quorum or QuorumConfig()
-        ids = range(1, count + 1)
+        self.quorum_config = (quorum or QuorumConfig())._replace(bootstrap=(controller_address(1),))
+        ids = range(1, count + observers + 1)
         self.disks = {one: SimDisk(clock=self.clock) for one in ids}
         self.identities = {one: Identity(one, new_id(Random(one)), CLUSTER) for one in ids}
-        voters = VoterSet(Voter.at(one.key, controller_address(one.node_id)) for one in self.identities.values())
+        voters = VoterSet(
+            Voter.at(one.key, controller_address(one.node_id)) for one in list(self.identities.values())[:count]
+        )
         for one in ids:
-            format_quorum(self.disks[one], FOLDER, self.identities[one], self.clock, voters, self.quorum_config)
+            known = voters if one <= count else None
+            format_quorum(self.disks[one], FOLDER, self.identities[one], self.clock, known, self.quorum_config)
             self.disks[one].sync_directory(".")
         self.lives = dict.fromkeys(ids, 0)
         self.servers: dict[int, QuorumServer] = {}

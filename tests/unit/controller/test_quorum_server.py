@@ -11,10 +11,13 @@ import pytest
 from pyreplog.config import NodeConfig
 from pyreplog.controller import MetadataImage, snapshot_schedule
 from pyreplog.controller.active_controller import ActiveController
-from pyreplog.controller.quorum_server import QuorumServer
+from pyreplog.controller.quorum_server import QuorumServer, controller_address
 from pyreplog.controller.requests import Decided
+from pyreplog.errors import CorruptError
 from pyreplog.quorum import QuorumConfig
 from pyreplog.wire import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     CreatableTopic,
@@ -27,10 +30,14 @@ from pyreplog.wire import (
     ErrorCode,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    QuorumEndpoint,
+    RegisterBrokerRecord,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
     TopicRecord,
     decode_record,
 )
-from tests.unit.controller.quorum_harness import MS, QuorumHarness
+from tests.unit.controller.quorum_harness import CLUSTER, FOLDER, MS, QuorumHarness
 
 SESSION = NodeConfig().session_timeout_ms
 
@@ -97,6 +104,55 @@ def test_a_node_that_is_ahead_waits() -> None:
     assert data.snapshot_id is None
     assert not data.records
     assert harness.fetch(2, -3).snapshot_id is not None, "one that asks for what is not kept gets the image"
+
+
+def test_a_node_without_a_vote() -> None:
+    """Its server follows the metadata and sends requests on; its broker may lead."""
+    harness = QuorumHarness(3, observers=1)
+    harness.elect()
+    harness.join(1, 2, 3, 4)
+    assert harness.create(4, partitions=4) == 0
+    harness.run(600, 1, 2, 3, 4)
+    assert same(harness.servers[4].image, harness.active.image)
+    topic = harness.active.image.topics[harness.active.image.topic_ids["t"]]
+    (led,) = [number for number, one in topic.partitions.items() if one.leader == 4]
+    harness.kill(1)
+    harness.elect()
+    harness.run(3_000, 2, 3, 4)
+    after = harness.active.image.topics[topic.topic_id].partitions[led]
+    assert (after.leader, after.leader_epoch) == (4, 0)
+    assert harness.create(4, "u") == 0
+
+
+def test_voters_change_between_decisions() -> None:
+    """The quorum's own records take offsets in the middle of the controller's: the next decision stands behind them,
+    and a broker epoch is still the offset of its registration."""
+    harness = QuorumHarness(3, observers=1)
+    harness.elect()
+    harness.join(1, 2, 3)
+    harness.run(3_000, 1, 2, 3)
+    body = AddRaftVoterRequest(
+        4,
+        harness.identities[4].directory_id,
+        [QuorumEndpoint("CONTROLLER", controller_address(4), 0)],
+        cluster_id=CLUSTER,
+        timeout_ms=5_000,
+    )
+    assert harness.ask(2, body, AddRaftVoterResponse, 10_000).error_code == 0
+    assert len(harness.active.voters) == 4
+    harness.join(4)
+    record = dict(harness.active._committed.read_from(0) or ())[harness.brokers[4].epoch]
+    assert isinstance(record, RegisterBrokerRecord)
+    assert record.broker_id == 4
+    assert harness.create(4) == 0
+    harness.run(600, 1, 2, 3, 4)
+    assert all(same(server.image, harness.active.image) for server in harness.servers.values())
+    removal = RemoveRaftVoterRequest(1, harness.identities[1].directory_id, CLUSTER)
+    assert harness.ask(3, removal, RemoveRaftVoterResponse, 10_000).error_code == 0
+    harness.elect()
+    assert harness.active.node_id != 1
+    harness.run(3_000, 1, 2, 3, 4)
+    assert harness.create(1, "u") == 0, "it follows the new leader as an observer"
 
 
 # ------------------------------------------------------------------------------------------- failover
@@ -369,6 +425,7 @@ def test_reads_of_the_active_controller_are_proved() -> None:
     for one in (1, 3):
         found = harness.ask(one, DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse)
         assert [broker.broker_id for broker in found.brokers] == [1, 2, 3]
+        assert found.controller_id == 1
     harness.cut = {1}
     number = harness.brokers[1].send(DescribeClusterRequest())
     harness.run(100)
@@ -428,6 +485,46 @@ def test_a_failed_sync_ends_the_voter() -> None:
     harness.start(1)
     harness.run(3_000, 2, 3)
     assert same(harness.servers[1].image, harness.active.image)
+
+
+def damage(harness: QuorumHarness, node_id: int, name: str) -> None:
+    """Flip a bit in the middle of a file of a node that is down."""
+    disk = harness.disks[node_id]
+    path = f"{FOLDER}/{name}"
+    disk.flip(path, disk.stat(path).size // 2)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "quorum-state"])
+def test_a_damaged_member_opens_and_takes_no_part(name: str) -> None:
+    """The others go on without it, and its node is told why."""
+    harness = up(QuorumHarness())
+    harness.kill(3)
+    damage(harness, 3, name)
+    harness.start(3)
+    harness.run(3_000, 1, 2)
+    server = harness.servers[3]
+    assert server.failure is not None or server.raft.voter_failure is not None
+    assert harness.create(2, "u") == 0
+    if server.failure is not None:
+        answer = harness.ask(3, CreateTopicsRequest([CreatableTopic("v", 1, 1)]), CreateTopicsResponse)
+        assert answer.topics[0].error_message.startswith("node 3 takes no part")  # type: ignore[union-attr]
+    harness.kill(1)
+    harness.run(10_000, 2)
+    assert not any(one.is_active for one in harness.servers.values()), "two of three, one of them damaged"
+
+
+def test_an_active_controller_that_cannot_read_its_log_steps_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another voter leads at once."""
+    harness = up(QuorumHarness())
+
+    def advance(*_: object) -> None:
+        raise CorruptError("a record", file="x", position=1)
+
+    monkeypatch.setattr(harness.servers[1]._committed, "advance", advance)
+    harness.brokers[2].send(CreateTopicsRequest([CreatableTopic("u", 1, 1)]))
+    harness.run(50)
+    assert isinstance(harness.servers[1].failure, CorruptError)
+    assert harness.active.node_id in (2, 3)
 
 
 # ------------------------------------------------------------------------------------------- snapshots
