@@ -86,9 +86,9 @@ class ActiveController:
         """Decide ``requests`` in order, then the timed work that is due."""
         self._align()
         answers = self._requests.step(requests, now_ns)
-        for _, body in answers:
-            if isinstance(body, DescribeClusterResponse | MetadataResponse):
-                body.controller_id = self._raft.identity.node_id
+        for _, found in answers:
+            if isinstance(found, DescribeClusterResponse | MetadataResponse):
+                found.controller_id = self._raft.identity.node_id
         self._undecided = [answer.request for answer in answers]
         error = self._append_or_undo(now_ns)
         self._undecided = []
