@@ -10,7 +10,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import version
 from typing import Final
 
@@ -27,6 +27,9 @@ from pyreplog.cli import (
     repair,
     tail,
     topics,
+    topics_config,
+    topics_create,
+    topics_delete,
     verify,
 )
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
@@ -40,6 +43,9 @@ __all__ = ["COMMANDS", "build_parser", "main"]
 #: Each has ``NAME``, ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 COMMANDS: Final = (
     topics,
+    topics_create,
+    topics_config,
+    topics_delete,
     append,
     cat,
     tail,
@@ -101,6 +107,7 @@ def _main(words: list[str]) -> int:
     parser, parsers = build_parser()
     if words and words[0] == "help":
         words = [*words[1:], "--help"]
+    words = _joined(words, parsers)
     if not words:
         parser.print_help()
         return EXIT_USAGE
@@ -124,6 +131,16 @@ def _main(words: list[str]) -> int:
     except SystemExit:
         return EXIT_USAGE
     return _run(arguments)
+
+
+def _joined(words: list[str], names: Collection[str]) -> list[str]:
+    """Return ``words`` with the two words of a command such as ``topics create`` made one.
+
+    ``topics create`` alone, or with options only, lists the topics of the folder "create".
+    """
+    both, rest = " ".join(words[:2]), words[2:]
+    has_more = any(not word.startswith("-") or word in ("-h", "--help") for word in rest)
+    return [both, *rest] if both in names and has_more else words
 
 
 def _refuse_before(parser: Parser, words: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from pyreplog.system import SystemDisk
 from pyreplog.timestamps import TIMESTAMP_MAX
 from pyreplog.values import RecoveryProgress
 
-__all__ = ["RowTarget", "append_whole", "check_first", "makes_log", "open_target"]
+__all__ = ["RowTarget", "ShownRecovery", "append_whole", "check_first", "is_cluster", "makes_log", "open_target"]
 
 
 class RowTarget(Protocol):
@@ -198,7 +198,7 @@ def _topics_of(path: str) -> list[str]:
     return sorted({one.topic_partition.topic for one in parsed if one is not None and not one.kind})
 
 
-def _is_cluster(path: str) -> bool:
+def is_cluster(path: str) -> bool:
     """Whether it is a cluster's folder: its nodes may lie elsewhere."""
     if any(Path(path).glob("node-*/meta.properties")):
         return True
@@ -211,7 +211,7 @@ def _is_cluster(path: str) -> bool:
 
 def makes_log(path: str, topic: str | None) -> bool:
     """Whether appending to ``path`` makes a log that is not there yet."""
-    if _is_cluster(path):
+    if is_cluster(path):
         return False
     topics = _topics_of(path)
     return not topics or (topic is not None and topic not in topics)
@@ -249,7 +249,7 @@ class _Told(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-class _Recovery:
+class ShownRecovery:
     """Shows the progress of a recovery at ``path``, and then its result."""
 
     def __init__(self, path: str, *, forced: bool) -> None:
@@ -263,7 +263,7 @@ class _Recovery:
             self._progress.turn(f"{printable(os.path.relpath(now.directory, self._path))}: recovered", now.total_size)
         self._progress.add(now.scanned_size - self._progress.count)
 
-    def __enter__(self) -> _Recovery:
+    def __enter__(self) -> ShownRecovery:
         logging.getLogger("pyreplog").addHandler(self._told)
         return self
 
@@ -290,9 +290,9 @@ def open_target(
     """Open ``path``: a cluster's folder (its nodes are started), else a log, which is made if there is none.
     ``partition``: the log's, or that of rows that name none. ``progress``: say how far a recovery is even if no
     terminal shows it."""
-    if not _is_cluster(path):
+    if not is_cluster(path):
         before = _topics_of(path)
-        with _Recovery(path, forced=progress) as recovery:
+        with ShownRecovery(path, forced=progress) as recovery:
             opened = open_log(
                 path,
                 topic=topic,
@@ -311,7 +311,7 @@ def open_target(
         return
     if durability is not None:
         raise ConfigError("--durability is for a new log; a cluster's topics have theirs")
-    with _Recovery(path, forced=progress) as recovery:
+    with ShownRecovery(path, forced=progress) as recovery:
         started = Cluster(path, progress=recovery.tell, permissions=permissions, lock_timeout=lock_timeout)
     with started as cluster:
         names = tuple(cluster.admin.topics(internal=topic is not None and is_internal(topic)))

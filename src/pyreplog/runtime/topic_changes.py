@@ -25,6 +25,7 @@ from pyreplog.errors import (
     TopicExistsError,
     UnknownTopicError,
     cluster_error,
+    worded,
 )
 from pyreplog.log import check_topic, is_internal
 from pyreplog.runtime.descriptions import (
@@ -342,8 +343,11 @@ def _patience(timeout: float | None) -> float | None:
 
 
 def _exists(name: str) -> TopicExistsError:
-    return TopicExistsError(
-        f"{name!r}; exist_ok=True accepts it, if it has the given partitions, replicas and settings"
+    return worded(
+        lambda say: TopicExistsError(
+            f"{name!r}; {say('exist_ok=True', '--exist-ok')} accepts it, if it has the given partitions, replicas and"
+            " settings"
+        )
     )
 
 
