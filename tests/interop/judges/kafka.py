@@ -106,21 +106,27 @@ def dump_metadata(jars: str, path: Path) -> list[str]:
 
 
 class Broker:
-    """A fresh single-node broker in ``folder``. Use it in ``with``."""
+    """A fresh single-node broker in ``folder``. Use it in ``with``.
 
-    def __init__(self, jars: str, folder: Path, **settings: object) -> None:
+    ``standalone``: its quorum has voters that can change, so its metadata folder begins with a snapshot.
+    """
+
+    def __init__(self, jars: str, folder: Path, *, standalone: bool = False, **settings: object) -> None:
         self._jars = jars
         self._folder = folder
         folder.mkdir()
         self.data = folder / "data"
         ports = [_free_port(), _free_port()]
         self.address = f"127.0.0.1:{ports[0]}"
+        self.controller_port = ports[1]
         self._process: subprocess.Popen[bytes] | None = None
         listeners = f"PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}"
         values: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{ports[1]}",
+            "controller.quorum.bootstrap.servers" if standalone else "controller.quorum.voters": (
+                f"127.0.0.1:{ports[1]}" if standalone else f"1@127.0.0.1:{ports[1]}"
+            ),
             "listeners": listeners,
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "controller.listener.names": "CONTROLLER",
@@ -142,6 +148,7 @@ class Broker:
             "MkU3OEVBNTcwNTJENDM2Qg",
             "-c",
             str(folder / "broker.properties"),
+            *(["--standalone"] if standalone else []),
         )
         if done.returncode:
             raise RuntimeError(done.stdout)
@@ -172,6 +179,20 @@ class Broker:
                 continue
             return
         raise RuntimeError((self._folder / "broker.log").read_text(errors="replace")[-4000:])
+
+    def topics(self) -> str:
+        """What Kafka's own command says of all topics, when the broker says anything."""
+        for _ in _patience(60):
+            done = _java(
+                self._jars,
+                "org.apache.kafka.tools.TopicCommand",
+                "--bootstrap-server",
+                self.address,
+                "--describe",
+            )
+            if "Topic: " in done.stdout:
+                return done.stdout
+        raise RuntimeError(done.stdout[-2000:] + (self._folder / "broker.log").read_text(errors="replace")[-2000:])
 
     def stop(self) -> None:
         """In order."""

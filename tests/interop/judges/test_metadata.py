@@ -4,6 +4,7 @@ in its jars. Skipped without ``KAFKA_JARS``; what older jars lack is left out.""
 from __future__ import annotations
 
 import json
+import shutil
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -11,18 +12,35 @@ from typing import Any, Final
 
 import pytest
 
+from pyreplog.log import parent_of
+from pyreplog.quorum import (
+    Identity,
+    QuorumConfig,
+    RaftNode,
+    TimerDue,
+    Voter,
+    VoterEndpoint,
+    VoterSet,
+    format_quorum,
+)
 from pyreplog.quorum.snapshots import write_snapshot
 from pyreplog.record import BatchBuilder
 from pyreplog.system import SystemDisk
-from pyreplog.testing import SimDisk
+from pyreplog.testing import SimClock, SimDisk
 from pyreplog.wire import (
+    RESOURCE_TOPIC,
+    ConfigRecord,
+    FeatureLevelRecord,
     KRaftVersionFeature,
     KRaftVersionRecord,
     LeaderChangeMessage,
     LeaderChangeVoter,
     OtherMetadataRecord,
+    PartitionRecord,
     QuorumEndpoint,
     SnapshotId,
+    SuspectReplica,
+    TopicRecord,
     VotersRecord,
     VotersRecordVoter,
     encode_control_record,
@@ -30,7 +48,7 @@ from pyreplog.wire import (
 )
 from pyreplog.wire.control_records import CONTROL_LAYOUTS
 from pyreplog.wire.metadata_layouts import RECORD_KINDS, RECORD_LAYOUTS, line_at
-from tests.interop.judges.kafka import JARS, dump_metadata
+from tests.interop.judges.kafka import JARS, Broker, dump_metadata
 from tests.interop.judges.test_messages import Field, ours, schemas_in, theirs, within
 from tests.unit.quorum.quorum_net import FOLDER, QuorumNet
 from tests.unit.wire.test_metadata_golden import check_payload
@@ -39,6 +57,8 @@ pytestmark = pytest.mark.skipif(JARS is None, reason="KAFKA_JARS names no folder
 
 UUID: Final = "x8eZxIiI6FzqjrRRbN2Wdw"
 TIME_MS: Final = 1_700_000_000_000
+METADATA_VERSION: Final = 27
+"""The level of Kafka 4.1's metadata."""
 CASES: Final = [(key, version) for key, kind in RECORD_KINDS.items() for version in range(kind.newest + 1)]
 
 
@@ -219,3 +239,60 @@ def test_a_quorum_of_ours(tmp_path: Path, voters: int) -> None:
             check_payloads(lines, values if not name.startswith("0" * 20) else [])
             (said,) = [line.partition("KRaftVoters ")[2] for line in lines if "KRaftVoters " in line]
             assert [voter["voterId"] for voter in json.loads(said)["voters"]] == list(range(1, voters + 1))
+
+
+@needs_the_tool
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_broker_goes_on_with_our_metadata(tmp_path: Path, snapshot: bool) -> None:
+    """A real broker starts on a metadata folder that our quorum wrote, leads it, and serves the topic in it."""
+    assert JARS is not None
+    with Broker(JARS, tmp_path / "broker", standalone=True) as broker:
+        properties = dict(
+            line.split("=", 1) for line in (broker.data / "meta.properties").read_text().splitlines() if "=" in line
+        )
+        directory_id = properties["directory.id"]
+        identity = Identity(1, directory_id, properties["cluster.id"])
+        voter = Voter(1, directory_id, (VoterEndpoint("CONTROLLER", "127.0.0.1", broker.controller_port),))
+        clock, disk, config = SimClock(TIME_MS), SimDisk(Random(1)), QuorumConfig()
+        disk.make_directory(parent_of(FOLDER))
+        format_quorum(disk, FOLDER, identity, clock, VoterSet([voter]), config)
+        now = clock.monotonic_ns()
+        node = RaftNode.open(disk, FOLDER, identity, config, clock, Random(2), endpoint="controller-1", now_ns=now)
+        node.step(TimerDue(), now)
+        partition = PartitionRecord(
+            0,
+            UUID,
+            [1],
+            [1],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[directory_id],
+            unclean_leader_epoch=3,
+            suspects=[SuspectReplica(1, 0, 5)],
+        )
+        records = [
+            encode_record(record)
+            for record in (
+                FeatureLevelRecord("metadata.version", METADATA_VERSION),
+                TopicRecord("orders", UUID),
+                partition,
+                ConfigRecord(RESOURCE_TOPIC, "orders", "retention.ms", "123456"),
+            )
+        ]
+        node.append(records, now)
+        if snapshot:
+            node.write_snapshot(node.high_watermark, records)
+            node.append([encode_record(ConfigRecord(RESOURCE_TOPIC, "orders", "segment.ms", "654321"))], now)
+        node.close()
+        shutil.rmtree(broker.data / "__cluster_metadata-0")
+        (broker.data / "__cluster_metadata-0").mkdir()
+        for name in disk.list(FOLDER):
+            file = disk.open(f"{FOLDER}/{name}")
+            (broker.data / "__cluster_metadata-0" / name).write_bytes(file.read_at(0, file.size()))
+        broker.start()
+        said = broker.topics()
+    assert f"Topic: orders\tTopicId: {UUID}\tPartitionCount: 1" in said
+    assert "Configs: retention.ms=123456" in said
+    assert ("segment.ms=654321" in said) is snapshot
+    assert "Partition: 0\tLeader: 1\tReplicas: 1\tIsr: 1" in said
