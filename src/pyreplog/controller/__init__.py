@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         LocalController,
     )
     from pyreplog.controller.placement import place
+    from pyreplog.controller.recovery import PossibleLoss, QuorumRecovery, recover_quorum
     from pyreplog.controller.state import ControllerState, decode, encode, load, read_state, store
     from pyreplog.controller.topics import PARTITIONS_MAX, new_id
 
@@ -59,6 +60,8 @@ __all__ = [
     "MetadataImage",
     "PartitionImage",
     "PartitionKey",
+    "PossibleLoss",
+    "QuorumRecovery",
     "ReplicaEnd",
     "Election",
     "PartitionDecision",
@@ -78,6 +81,7 @@ __all__ = [
     "new_id",
     "place",
     "read_state",
+    "recover_quorum",
     "store",
 ]
 
@@ -107,6 +111,7 @@ __getattr__, __dir__ = lazy_door(
         ],
         ".local_controller": ["CONTROLLER_ADDRESS", "ControllerReply", "ControllerServer", "LocalController"],
         ".placement": ["place"],
+        ".recovery": ["PossibleLoss", "QuorumRecovery", "recover_quorum"],
         ".state": ["ControllerState", "decode", "encode", "load", "read_state", "store"],
         ".topics": ["PARTITIONS_MAX", "new_id"],
     },

@@ -22,6 +22,7 @@ from pyreplog.quorum.effects import (
 )
 from pyreplog.quorum.raft import RaftNode
 from pyreplog.quorum.raft_log import clear_quorum, format_quorum, is_formatted
+from pyreplog.quorum.recovery import make_only_voter
 from pyreplog.quorum.storage import ControlEntry, HardState, LogBatch, QuorumStorage, SnapshotInProgress
 from pyreplog.quorum.voters import (
     NO_VOTERS,
@@ -66,5 +67,6 @@ __all__ = [
     "format_quorum",
     "is_formatted",
     "majority_offset",
+    "make_only_voter",
     "vote_result",
 ]

@@ -65,7 +65,7 @@ def format_quorum(
     was before this quorum; its log begins at that offset.
     """
     clear_quorum(disk, folder)
-    Log.create(disk, [NewLog(folder, _PARTITION, METADATA_TOPIC_ID, _log_config(config))], clock)[0].close(clean=False)
+    make_log(disk, folder, config, clock)
     control = [kraft_version_entry()] + ([] if voters is None else [voters_entry(voters)])
     now_ms = clock.wall_ms()
     write_snapshot(disk, folder, snapshot_id, control, records, timestamp_ms=now_ms)
@@ -77,6 +77,12 @@ def format_quorum(
     finally:
         state.close()
     disk.sync_directory(folder)
+
+
+def make_log(disk: Disk, folder: str, config: QuorumConfig, clock: Clock) -> None:
+    """Make an empty metadata log in ``folder``, durable but for the names of its files."""
+    new = NewLog(folder, _PARTITION, METADATA_TOPIC_ID, _log_config(config))
+    Log.create(disk, [new], clock)[0].close(clean=False)
 
 
 def clear_quorum(disk: Disk, folder: str) -> None:
