@@ -84,7 +84,7 @@ FED: Final = {
     "quorum": [
         "log/cluster_metadata.MetadataFolder.__init__",
         "log/cluster_metadata._RecordBytes.int32",
-        "quorum/snapshots.SnapshotReader._batch_at",
+        "quorum/snapshots._Walk.next_batch",
         "quorum/snapshots.parse_snapshot_name",
         "quorum/state_file._read_slot",
         "quorum/state_file.decode_state",
