@@ -113,6 +113,10 @@ class QuorumServer:
     controller_class: ClassVar[type[Controller]] = Controller
     active_class: ClassVar[type[ActiveController]] = ActiveController
     raft_class: ClassVar[type[RaftNode]] = RaftNode
+    #: Whether the transport reports the end of a process exactly: before anything of the next process
+    #: at that address, and after all messages of the ended one. So it is within one process. If it is
+    #: not so, a broker's end is told by :meth:`note_ended` only, and otherwise its session must end.
+    exact_ends: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -256,6 +260,14 @@ class QuorumServer:
         """
         self._started = list(node_ids)
 
+    def note_ended(self, incarnation_id: str) -> None:
+        """Note that this incarnation of a broker has ended. The active controller fences it at once."""
+        self._now_ns = self._clock.monotonic_ns()
+        try:
+            self._end(incarnation_id)
+        except (StorageError, OutcomeUnknownError) as error:
+            self._fail_if_ended(error)
+
     # ----------------------------------------------------------------------------------------- turn
 
     def poll(self, timeout_ns: int = 0) -> bool:
@@ -279,9 +291,7 @@ class QuorumServer:
             if self.failure is None:
                 self._snapshots.step(now_ns)
         except (StorageError, OutcomeUnknownError) as error:
-            if self._raft.role_name != "failed":
-                raise
-            self._fail(error)
+            self._fail_if_ended(error)
         except (CorruptError, UnsupportedVersionError) as error:  # in what this server reads
             self._give_up(error)
         for peer, correlation_id, body in self._fetches.serve(self.image, now_ns):
@@ -323,13 +333,22 @@ class QuorumServer:
                 self._filter.sender_gone(int(number))
             self._step_quorum(PeerGone(peer))
             return
+        if not self.exact_ends:
+            return
         self._decide()  # what that process sent before its end
         image = self.image if self._active is None else self._active.controller.image
         for broker in [one for one in image.brokers.values() if one.address == peer]:
-            self._gone.add(broker.incarnation_id)
-            if self._active is not None:
+            self._end(broker.incarnation_id)
+
+    def _end(self, incarnation_id: str) -> None:
+        self._gone.add(incarnation_id)
+        if self._active is None:
+            return
+        for broker in self._active.controller.image.brokers.values():
+            if broker.incarnation_id == incarnation_id:
                 self._active.fence(broker.broker_id, self._now_ns)
                 self._carry_out(())
+                return
 
     # ------------------------------------------------------------------------ effects of the quorum
 
@@ -431,6 +450,11 @@ class QuorumServer:
         self._carry_out(self._raft.resign(self._now_ns))
         self._fail(error)
 
+    def _fail_if_ended(self, error: Exception) -> None:
+        if self._raft.role_name != "failed":
+            raise error
+        self._fail(error)
+
     def _fail(self, error: Exception) -> None:
         if self.failure is None:
             _log.error("node %d takes no part in the metadata quorum until it is opened again: %s", self.node_id, error)
@@ -470,6 +494,8 @@ class QuorumServer:
         body = request.body
         if not isinstance(body, BrokerRegistrationRequest) or body.cluster_id != self.cluster_id:
             return
+        if not self.exact_ends:
+            return  # it may be the earlier incarnation that registers, late
         known = active.controller.image.brokers.get(body.broker_id)
         if known is None or known.incarnation_id == body.incarnation_id:
             return

@@ -229,6 +229,36 @@ def test_a_killed_node_returns_at_once() -> None:
     assert harness.propose(1, 2, 3) == 0
 
 
+def test_an_end_that_the_transport_may_report_late_is_not_believed() -> None:
+    """Where messages and ends have no order, the report may concern an earlier incarnation: a session has to end. What
+    is told by incarnation is exact."""
+
+    class Late(QuorumServer):
+        exact_ends = False
+
+    class Harness(QuorumHarness):
+        server_class = Late
+
+    harness = up(Harness())
+    ended = harness.brokers[3].incarnation
+    harness.kill(3)
+    harness.run(50, 1, 2)
+    assert not harness.active.image.brokers[3].fenced
+    harness.start(3)
+    harness.run(50, 1, 2)
+    assert harness.register(3) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    harness.servers[2].note_ended(ended)
+    assert not harness.active.image.brokers[3].fenced, "server 2 only notes it"
+    harness.active.note_ended("another incarnation")
+    harness.active.note_ended(ended)
+    harness.turn()
+    assert harness.active.image.brokers[3].fenced
+    harness.join(3)
+    harness.kill(1)
+    harness.elect()
+    assert not harness.active.image.brokers[3].fenced, "what was told concerned the incarnation before"
+
+
 def test_the_active_controller_hands_over() -> None:
     """A server that closes in order lets another voter lead at once."""
     harness = up(QuorumHarness())
