@@ -113,9 +113,9 @@ class QuorumServer:
     controller_class: ClassVar[type[Controller]] = Controller
     active_class: ClassVar[type[ActiveController]] = ActiveController
     raft_class: ClassVar[type[RaftNode]] = RaftNode
-    #: Whether the transport reports the end of a process exactly: before anything of the next process
-    #: at that address, and after all messages of the ended one. So it is within one process. If it is
-    #: not so, a broker's end is told by :meth:`note_ended` only, and otherwise its session must end.
+    #: Whether the transport reports the end of a process exactly: before anything of the next
+    #: process at that address, and after all messages of the ended one. So it is within one
+    #: process. Otherwise a broker's end is told by :meth:`note_ended` only, or its session ends.
     exact_ends: ClassVar[bool] = True
 
     def __init__(
