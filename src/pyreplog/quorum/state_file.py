@@ -173,7 +173,9 @@ class StateFile:
         if checksum not in (vouched, self.voucher.before):
             raise CorruptError(f"{VOUCHER_NAME} does not vouch for the content", file=path)
         if vouched != self.voucher.before:
-            # The change may have been cut short, or its rename may not be durable.
+            # The change may have been cut short, and neither file needs to be durable: a failed sync
+            # leaves what it did not write in the page cache. So both are written again.
+            self._write_slot(self.voucher, self._sequence)
             self._replace()
 
     def _replace(self) -> None:
@@ -197,15 +199,17 @@ class StateFile:
 
     def _put(self, voucher: Voucher) -> None:
         """Write the slot that is not the newest, and sync it."""
-        sequence = self._sequence + 1
+        self._write_slot(voucher, self._sequence + 1)
+        self._sequence += 1
+        self.voucher = voucher
+
+    def _write_slot(self, voucher: Voucher, sequence: int) -> None:
         payload = _encode(voucher)
         head = _HEAD.pack(_MAGIC, _VERSION, len(payload), sequence, 0)
         checksum = crc32c(head + payload)
         data = _HEAD.pack(_MAGIC, _VERSION, len(payload), sequence, checksum) + payload
         self._file.write_at(sequence % 2 * _SLOT_SIZE, [data.ljust(_SLOT_SIZE, b"\0")])
         self._file.sync()
-        self._sequence = sequence
-        self.voucher = voucher
 
 
 def _sequence_of(slot: tuple[int, Voucher]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pyreplog.quorum import TimerDue
 from tests.unit.quorum.quorum_net import QuorumNet, address_of_node
 
 
@@ -116,3 +117,49 @@ def test_a_leader_that_was_gone_once_is_followed_in_its_next_epoch() -> None:
     net.cut.clear()
     net.advance(5_000)
     assert net.nodes[4].leader_id == net.leaders[0]
+
+
+def test_a_leader_that_is_told_that_a_majority_is_gone_resigns_at_once() -> None:
+    net = QuorumNet(3)
+    net.advance(50)
+    net.kill(2)
+    assert net.leaders == [1]
+    net.kill(3)
+    assert net.leaders == []
+    assert net.nodes[1].leader_id is None
+    net.open(2)
+    net.advance(3_000)
+    assert len(net.leaders) == 1
+
+
+def test_three_candidates_at_once_end_with_a_leader() -> None:
+    """KAFKA-18345 (A6): each begins at the same moment, again and again."""
+    for seed in range(20):
+        net = QuorumNet(3, seed=seed)
+        for node in net.nodes.values():
+            node.begin_vote()
+            net.take(node.identity.node_id, node.step(TimerDue(), net.now))
+        net.advance(200)
+        assert len(net.leaders) == 1
+
+
+def test_one_way_links_to_a_voter_depose_no_leader() -> None:
+    """F48: it hears nobody, and all hear it."""
+    net = QuorumNet(3)
+    net.advance(50)
+    epoch = net.leader.epoch
+    net.cut = {(address_of_node(one), address_of_node(3)) for one in (1, 2)}
+    net.advance(30_000)
+    assert net.leaders == [1]
+    assert net.leader.epoch == epoch
+
+
+def test_a_leader_says_once_that_it_leads() -> None:
+    """KAFKA-17333 (F49b): each (epoch, leader) once, behind the epoch's first record."""
+    net = QuorumNet(3)
+    net.advance(50)
+    net.take(1, net.leader.resign(net.now))
+    net.advance(5_000)
+    changes = [change for change in net.leader_changes(1) if change.leader_id == 1]
+    assert len(changes) == len(set(changes)) == 1
+    assert [change.epoch for change in net.leader_changes(2) if change.leader_id == 2] == [2]
