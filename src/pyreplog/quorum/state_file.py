@@ -173,8 +173,8 @@ class StateFile:
         if checksum not in (vouched, self.voucher.before):
             raise CorruptError(f"{VOUCHER_NAME} does not vouch for the content", file=path)
         if vouched != self.voucher.before:
-            # The change may have been cut short, and neither file needs to be durable: a failed sync
-            # leaves what it did not write in the page cache. So both are written again.
+            # The change may have been cut short, and neither file needs to be durable: after a
+            # failed sync the page cache shows bytes that are not on the disk. So write both again.
             self._write_slot(self.voucher, self._sequence)
             self._replace()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pyreplog.quorum import TimerDue
 from tests.unit.quorum.quorum_net import QuorumNet, address_of_node
 
 
@@ -138,7 +137,7 @@ def test_three_candidates_at_once_end_with_a_leader() -> None:
         net = QuorumNet(3, seed=seed)
         for node in net.nodes.values():
             node.begin_vote()
-            net.take(node.identity.node_id, node.step(TimerDue(), net.now))
+            net.take(node.identity.node_id, node.out)
         net.advance(200)
         assert len(net.leaders) == 1
 
