@@ -24,7 +24,9 @@ if TYPE_CHECKING:
         change_record,
         elect_longest,
     )
+    from pyreplog.controller.features import LEVEL_LATEST
     from pyreplog.controller.image import (
+        FEATURE,
         LOST_DIRECTORY,
         BrokerImage,
         MetadataImage,
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONTROLLER_ADDRESS",
+    "FEATURE",
+    "LEVEL_LATEST",
     "LOST_DIRECTORY",
     "MISSING",
     "PARTITIONS_MAX",
@@ -100,8 +104,10 @@ __getattr__, __dir__ = lazy_door(
             "change_record",
             "elect_longest",
         ],
+        ".features": ["LEVEL_LATEST"],
         ".image": [
             "BrokerImage",
+            "FEATURE",
             "LOST_DIRECTORY",
             "MetadataImage",
             "PartitionImage",

@@ -13,12 +13,14 @@ epochs, KIP-966 eligible leader replicas), the election after unclean starts
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller.configs import alter_configs
 from pyreplog.controller.election import MISSING, PartitionDecision, change_record
+from pyreplog.controller.features import LEVEL_LATEST, LEVEL_SUSPECTS, knows_level, update_features
 from pyreplog.controller.image import (
+    FEATURE,
     LOST_DIRECTORY,
     BrokerImage,
     MetadataImage,
@@ -32,6 +34,7 @@ from pyreplog.controller.partitions import create_partitions
 from pyreplog.controller.preferred_leaders import PreferredLeaders
 from pyreplog.controller.sessions import BrokerSession
 from pyreplog.controller.topics import create_topics, delete_topics
+from pyreplog.controller.unregister import unregister_broker
 from pyreplog.ports import Random
 from pyreplog.wire import (
     NO_LEADER,
@@ -50,6 +53,7 @@ from pyreplog.wire import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     ErrorCode,
+    FeatureLevelRecord,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     PartitionChangeRecord,
@@ -58,6 +62,10 @@ from pyreplog.wire import (
     RemoveTopicRecord,
     ReplicaStatus,
     SuspectReplica,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 
 __all__ = ["Controller"]
@@ -70,6 +78,9 @@ class Controller(PartitionDecisions):
 
     :meth:`start_cold` or :meth:`take_over` must be the first call.
     """
+
+    feature_level: ClassVar[int] = LEVEL_LATEST
+    """The highest level of features that this controller knows; a new cluster begins with it."""
 
     def __init__(self, image: MetadataImage, config: NodeConfig, random: Random, cluster_id: str) -> None:
         super().__init__(image, config, random, cluster_id)
@@ -88,6 +99,7 @@ class Controller(PartitionDecisions):
         sets stay, because no replica can leave one without the agreement of a controller.
         """
         image = self.image
+        self._begin_cluster()
         self._preferred.start(now_ns)
         for broker in list(image.brokers.values()):
             if not broker.fenced:
@@ -113,6 +125,7 @@ class Controller(PartitionDecisions):
         whole image.
         """
         image = self.image
+        self._begin_cluster()
         self._preferred.start(now_ns)
         for broker in image.brokers.values():
             self._sessions.begin(broker.broker_id, now_ns, registered=True)
@@ -150,6 +163,19 @@ class Controller(PartitionDecisions):
                 self._elect_or_keep_leader(key, now_ns, without=broker_ids)
             else:
                 self._change(key, partition, PartitionDecision(partition.isr, partition.elr, NO_LEADER))
+
+    def _begin_cluster(self) -> None:
+        """Write the first record of a new cluster. A controller that lost it before its commit leaves
+        an empty image, over which the next one writes it again."""
+        if self.image.is_empty and self.feature_level:
+            self._write(FeatureLevelRecord(FEATURE, self.feature_level))
+
+    def _raise_level(self) -> None:
+        """Finalize the highest level that this controller and all registered brokers know, if it is
+        above the present one. The records of a converted cluster begin at level 0."""
+        level = min(self.feature_level, *(broker.level_max for broker in self.image.brokers.values()))
+        if level > self.image.level:
+            self._write(FeatureLevelRecord(FEATURE, level))
 
     def next_deadline_ns(self) -> int | None:
         """Return the time at which :meth:`tick` has work to do if no message arrives before."""
@@ -216,6 +242,8 @@ class Controller(PartitionDecisions):
         """
         if request.cluster_id != self.cluster_id:
             return BrokerRegistrationResponse(ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if not knows_level(self.image, request):
+            return BrokerRegistrationResponse(ErrorCode.UNSUPPORTED_VERSION)
         known = self.image.brokers.get(request.broker_id)
         session = self._sessions.get(request.broker_id)
         same = known is not None and known.incarnation_id == request.incarnation_id
@@ -245,6 +273,7 @@ class Controller(PartitionDecisions):
                 log_dirs=_directories(request),
             )
         )
+        self._raise_level()
         return BrokerRegistrationResponse(broker_epoch=epoch)
 
     def _reconcile_replicas(
@@ -277,6 +306,8 @@ class Controller(PartitionDecisions):
             vouched = found is not None and found.reported and same_disk and suspects.get(broker_id) != MISSING
             if (found is not None and found.incomplete and not vouched) or (found is None and not never_made):
                 self._elect_or_keep_leader(key, now_ns, lost=broker_id)
+            elif self.image.level < LEVEL_SUSPECTS:
+                self._reconcile_without_suspects(key, partition, broker_id, now_ns, clean=clean and found is not None)
             elif found is None or not clean or broker_id in suspects:
                 end = MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset)
                 suspected = self._suspected(broker_id, end)
@@ -285,6 +316,17 @@ class Controller(PartitionDecisions):
                 else:
                     same_members = PartitionDecision(partition.isr, partition.elr, NO_LEADER, suspected=suspected)
                     self._change(key, partition, same_members)
+
+    def _reconcile_without_suspects(
+        self, key: PartitionKey, partition: PartitionImage, broker_id: int, now_ns: int, *, clean: bool
+    ) -> None:
+        """Judge a member that restarted uncleanly while records cannot say so.
+
+        No later controller would know of the suspicion. So the member leaves both sets, unless it
+        is the only one left.
+        """
+        if not clean and partition.isr + partition.elr != (broker_id,):
+            self._elect_or_keep_leader(key, now_ns, lost=broker_id)
 
     def _suspected(self, broker_id: int, end: ReplicaEnd) -> tuple[SuspectReplica, ...]:
         return (SuspectReplica(broker_id, *end),)
@@ -413,6 +455,23 @@ class Controller(PartitionDecisions):
             for other in self.image.brokers.values()
             if other.active and other.broker_id != broker_id
         )
+
+    def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        """Set the levels of features."""
+        records, answer = update_features(self.image, request, self.feature_level)
+        for record in records:
+            self._write(record)
+        return answer
+
+    def unregister(self, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+        """Remove the registration of a fenced broker that will not come back."""
+        record, answer = unregister_broker(self.image, request.broker_id)
+        if record is not None:
+            self._write(record)
+            self._sessions.end(request.broker_id)
+            if self.image.brokers:
+                self._raise_level()
+        return answer
 
     def init_producer_id(self) -> int:
         """Return an unused producer id. The ids are reserved on disk in blocks."""

@@ -72,7 +72,9 @@ class FileMetadataLog:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._is_in_place():
             self.failure = error
             return
+        levels = self.image.feature_levels
         self.image = decode(self._durable, self._folder).image
+        self.image.feature_levels = levels
 
     def _is_in_place(self) -> bool:
         """Return whether the file holds the state that is known to be durable."""

@@ -20,8 +20,10 @@ from pyreplog.wire import (
     RESOURCE_BROKER,
     RESOURCE_TOPIC,
     BrokerEndpoint,
+    BrokerFeature,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -34,6 +36,7 @@ from pyreplog.wire import (
 )
 
 __all__ = [
+    "FEATURE",
     "LOST_DIRECTORY",
     "BrokerImage",
     "MetadataImage",
@@ -54,6 +57,9 @@ PartitionKey = tuple[str, int]
 reused."""
 
 
+FEATURE: Final = "replog.version"
+"""The feature whose levels say which forms of our own the records may have
+(:mod:`pyreplog.controller.features`)."""
 LOST_DIRECTORY: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Kafka's id of a lost directory (``DirectoryId.LOST``).
 
@@ -81,6 +87,8 @@ class BrokerImage(NamedTuple):
     fenced: bool
     in_controlled_shutdown: bool
     log_dirs: tuple[str, ...]
+    level_max: int = 0
+    """The highest level of :data:`FEATURE` that the broker knows."""
 
     @property
     def active(self) -> bool:
@@ -162,6 +170,7 @@ class MetadataImage:
         "_orders",
         "brokers",
         "defaults",
+        "feature_levels",
         "next_producer_id",
         "offset",
         "topic_ids",
@@ -177,6 +186,8 @@ class MetadataImage:
         """Name -> topic id."""
         self.defaults: dict[str, str] = {}
         """The cluster's defaults of topic settings, as text under Kafka's keys."""
+        self.feature_levels: dict[str, int] = {}
+        """The finalized level of each feature; one that is not named has level 0."""
         self.next_producer_id = 0
         """The first producer id that was never handed out."""
         self._alike: dict[PartitionImage, PartitionImage] = {}
@@ -195,11 +206,22 @@ class MetadataImage:
         other.topics = {topic_id: topic.copy() for topic_id, topic in self.topics.items()}
         other.topic_ids = dict(self.topic_ids)
         other.defaults = self.defaults  # never changed in place
+        other.feature_levels = self.feature_levels  # nor these
         other.next_producer_id = self.next_producer_id
         other._index = None if self._index is None else self._index.copy()
         return other
 
     # -------------------------------------------------------------------------------------- reading
+
+    @property
+    def level(self) -> int:
+        """The finalized level of :data:`FEATURE`."""
+        return self.feature_levels.get(FEATURE, 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this is the image of a cluster that was just made: nothing was decided yet."""
+        return not (self.brokers or self.topics or self.feature_levels or self.next_producer_id)
 
     def topic(self, name: str) -> TopicImage | None:
         """Return the topic of that name, or None."""
@@ -281,7 +303,8 @@ class MetadataImage:
             self.brokers.pop(record.broker_id, None)
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
-        # The other records (feature levels) do not change brokers, topics or partitions.
+        elif isinstance(record, FeatureLevelRecord):
+            self.feature_levels = {**self.feature_levels, record.name: record.feature_level}
         self.offset = offset
 
     def _add_partition(self, record: PartitionRecord) -> None:
@@ -341,6 +364,7 @@ class MetadataImage:
             record.fenced,
             record.in_controlled_shutdown,
             tuple(record.log_dirs),
+            max((one.max_supported_version for one in record.features if one.name == FEATURE), default=0),
         )
 
     def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
@@ -393,12 +417,15 @@ class MetadataImage:
 
     def iter_records(self) -> Iterator[MetadataRecord]:
         """Yield the records of :meth:`records`. REQUIRES that the image does not change meanwhile."""
+        for name, level in self.feature_levels.items():
+            yield FeatureLevelRecord(name, level)
         for broker in self.brokers.values():
             yield RegisterBrokerRecord(
                 broker.broker_id,
                 broker.incarnation_id,
                 broker.epoch,
                 end_points=(BrokerEndpoint("PEER", broker.address, 0),),
+                features=(BrokerFeature(FEATURE, 0, broker.level_max),) if broker.level_max else (),
                 fenced=broker.fenced,
                 in_controlled_shutdown=broker.in_controlled_shutdown,
                 log_dirs=broker.log_dirs,

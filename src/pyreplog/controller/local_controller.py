@@ -25,7 +25,7 @@ from pyreplog.controller.controller import Controller
 from pyreplog.controller.decision_log import tell_decisions
 from pyreplog.controller.election import UncleanElection
 from pyreplog.controller.file_log import FileMetadataLog
-from pyreplog.controller.image import MetadataImage
+from pyreplog.controller.image import FEATURE, MetadataImage
 from pyreplog.controller.metadata_fetches import MetadataFetches
 from pyreplog.controller.requests import (
     DESCRIPTIONS,
@@ -94,6 +94,9 @@ class LocalController:
             # Also if the folder exists: its creator may have died before the name was durable.
             disk.sync_directory(folder.rstrip("/").rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
             state = ControllerState(new_id(random), MetadataImage())
+        elif cls.controller_class.feature_level:
+            # The file does not have it: all nodes of its one process have the same version.
+            state.image.feature_levels = {FEATURE: cls.controller_class.feature_level}
         controller = cls.controller_class(state.image, config, random, state.cluster_id)
         controller.start_cold(now_ns)
         authority = cls(disk, folder, controller)

@@ -34,6 +34,8 @@ from pyreplog.wire import (
     Request,
     RequestBody,
     ResponseBody,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
     refusal,
 )
 
@@ -55,6 +57,8 @@ _ONCE: Final = frozenset(
         DeleteTopicsRequest,
         ElectLeadersRequest,
         IncrementalAlterConfigsRequest,
+        UnregisterBrokerRequest,
+        UpdateFeaturesRequest,
     }
 )
 """Requests that must be carried out once only. A second copy would give the client a wrong answer
@@ -172,6 +176,10 @@ class ControllerRequests:
             return controller.alter_partition(body)
         if isinstance(body, BrokerRegistrationRequest):
             return controller.register(body, now_ns)
+        if isinstance(body, UnregisterBrokerRequest):
+            return controller.unregister(body)
+        if isinstance(body, UpdateFeaturesRequest):
+            return controller.update_features(body)
         if isinstance(body, CreateTopicsRequest):
             return controller.create_topics(body)
         if isinstance(body, DeleteTopicsRequest):

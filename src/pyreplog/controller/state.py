@@ -24,6 +24,8 @@ from pyreplog.wire import SuspectReplica
 
 __all__ = ["STATE_FILE", "ControllerState", "decode", "encode", "load", "store"]
 
+_BROKER_FIELDS: Final = 7
+"""The fields of a broker that stand in its row."""
 _FIELDS: Final = 9
 """The fields of a partition that stand in its row. Its suspects stand in a list of their own."""
 
@@ -42,7 +44,7 @@ def encode(state: ControllerState) -> bytes:
         "cluster_id": state.cluster_id,
         "offset": image.offset,
         "next_producer_id": image.next_producer_id,
-        "brokers": [list(broker) for broker in image.brokers.values()],
+        "brokers": [list(broker[:_BROKER_FIELDS]) for broker in image.brokers.values()],
         "topics": [
             {
                 "name": topic.name,

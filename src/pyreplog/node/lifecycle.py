@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import LOST_DIRECTORY, PartitionKey
+from pyreplog.controller import FEATURE, LOST_DIRECTORY, PartitionKey
 from pyreplog.errors import ClusterError, StoragePermissionError, cluster_error
 from pyreplog.log import LogRoot
 from pyreplog.node.effects import Effects
@@ -30,6 +30,7 @@ from pyreplog.wire import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
     ErrorCode,
+    Feature,
     Listener,
     PartitionEnd,
     ReplicaStatus,
@@ -101,6 +102,7 @@ class Lifecycle:
         config: NodeConfig,
         controller: Address,
         events: NodeEvents,
+        feature_level: int,
     ) -> None:
         self.failure: ClusterError | None = None
         self.want_shutdown = False
@@ -116,6 +118,7 @@ class Lifecycle:
         self._node_id = root.node_id
         self._events = events
         self._controller = controller
+        self._feature_level = feature_level
         self._interval_ns = config.heartbeat_interval_ms * _MS
         self._lease_ns = config.session_timeout_ms * _MS * LEASE_SHARE[0] // LEASE_SHARE[1]
         self._registrations: dict[int, None] = {}
@@ -205,6 +208,7 @@ class Lifecycle:
             root.cluster_id,
             root.incarnation_id,
             listeners=[Listener("PEER", self._effects.address)],
+            features=[Feature(FEATURE, 0, self._feature_level)],
             # LOST_DIRECTORY says that a missing copy may be damaged. Without it the copy counts as
             # never created. That is right if only a permission keeps its folder from being opened,
             # because no data is lost. Such a copy leads only if no other member has one. No new
@@ -226,7 +230,15 @@ class Lifecycle:
             self._events.registered()
             self.soon()
         elif body.error_code not in _RETRIABLE:
-            self.failure = cluster_error(body.error_code, f"node {self._node_id} cannot join")
+            self.failure = cluster_error(body.error_code, self._refusal(body.error_code))
+
+    def _refusal(self, code: int) -> str:
+        if code != ErrorCode.UNSUPPORTED_VERSION:
+            return f"node {self._node_id} cannot join"
+        return (
+            f"node {self._node_id} cannot join: it knows {FEATURE} up to {self._feature_level}, and the cluster has a"
+            " higher level; install the version of pyreplog that the other nodes run"
+        )
 
     def _retry_soon(self, most_ns: int) -> None:
         """Send the request again soon, because no controller is active; nothing was done, and all

@@ -33,7 +33,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import ClassVar
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
+from pyreplog.controller import CONTROLLER_ADDRESS, LEVEL_LATEST, MetadataImage, PartitionKey
 from pyreplog.errors import ClusterError, CorruptError, PyreplogError, is_interruption
 from pyreplog.log import LogRoot
 from pyreplog.mypyc_build import mypyc_attr
@@ -106,6 +106,8 @@ class Node(NodeEvents):
 
     metadata_class: ClassVar[type[MetadataListener]] = MetadataListener
     effects_class: ClassVar[type[Effects]] = Effects
+    feature_level: ClassVar[int] = LEVEL_LATEST
+    """The highest level of features that this node knows."""
 
     def __init__(
         self,
@@ -150,7 +152,7 @@ class Node(NodeEvents):
         self._sessions = LeaderFetchSessions(effects, self._hosted, random)
         self._fetch = FetchService(effects, self._hosted, standing)
         self._proposals = AlterPartitionManager(effects, standing, self.node_id, controller_address)
-        self._lifecycle = Lifecycle(effects, standing, root, config, controller_address, self)
+        self._lifecycle = Lifecycle(effects, standing, root, config, controller_address, self, self.feature_level)
         self._metadata = self.metadata_class(effects, standing, root, self._hosted, config, controller_address, self)
         self._produce = ProduceService(effects, self._hosted, standing, self.node_id, self._metadata.refused, trusted)
         self._checkpoints = Checkpoints(effects, root, config, self)

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import Controller, MetadataImage, PartitionImage, PartitionKey
+from pyreplog.controller import FEATURE, LEVEL_LATEST, Controller, MetadataImage, PartitionImage, PartitionKey
 from pyreplog.ports import Clock
 from pyreplog.replica import AlterPartition, AlterPartitionAnswered
 from pyreplog.testing.stage_node import TOPIC, StageNode
@@ -22,6 +22,7 @@ from pyreplog.wire import (
     CreatableTopicConfig,
     CreateTopicsRequest,
     ErrorCode,
+    Feature,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionEnd,
@@ -44,7 +45,9 @@ class StageController:
         unclean: bool,
         changed: Callable[[], None],
     ) -> None:
-        self.controller = controller_class(MetadataImage(), config, Random(1), cluster_id)
+        image = MetadataImage()
+        image.feature_levels[FEATURE] = LEVEL_LATEST  # schedules count the records that nodes hear of
+        self.controller = controller_class(image, config, Random(1), cluster_id)
         self.records: list[tuple[int, MetadataRecord]] = []
         """Every record that it wrote, with its offset."""
         self.key: PartitionKey | None = None
@@ -99,6 +102,7 @@ class StageController:
             actor.node_id,
             self._cluster_id,
             actor.incarnation_id,
+            features=[Feature(FEATURE, 0, LEVEL_LATEST)],
             log_dirs=[actor.home.directory_id],
             previous_broker_epoch=previous_epoch,
             partition_ends=ends,

@@ -251,7 +251,9 @@ class ScenarioCluster(SimCluster):
 
     def leave_set(self, letter: str) -> None:
         """The controller takes a member out of the set."""
-        self.controller._elect_or_keep_leader(self.key, self.clock.monotonic_ns(), without=self.brokers[letter].node_id)
+        self.controller._elect_or_keep_leader(
+            self.key, self.clock.monotonic_ns(), without=(self.brokers[letter].node_id,)
+        )
         self.publish()
 
     def assign(self, letter: str, *, there: bool) -> None:

@@ -22,7 +22,15 @@ from random import Random
 from typing import Any, NamedTuple
 
 from pyreplog.config import LogConfig, NodeConfig
-from pyreplog.controller import BrokerImage, Controller, MetadataImage, PartitionImage, TopicImage
+from pyreplog.controller import (
+    FEATURE,
+    LEVEL_LATEST,
+    BrokerImage,
+    Controller,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from pyreplog.replica import (
     AlterPartition,
     AlterPartitionAnswered,
@@ -49,6 +57,7 @@ from pyreplog.wire import (
     AlterPartitionTopic,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
+    Feature,
     FetchPartition,
     PartitionData,
     PartitionEnd,
@@ -174,6 +183,7 @@ class Explorer:
         self.config = NodeConfig(session_timeout_ms=1 << 40)
         self.log_config = LogConfig(durability=self.bounds.durability, min_insync_replicas=self.bounds.minimum)
         self.controller = controller_class(MetadataImage(), self.config, Random(1), "c")
+        self.controller.image.feature_levels[FEATURE] = LEVEL_LATEST
         self.topic = TopicImage("t", TOPIC_ID)
         self.topic.log_config = self.log_config
         self.random = Random(seed)
@@ -369,7 +379,14 @@ class Explorer:
             log.lose_power()
         ends = [PartitionEnd(TOPIC_ID, 0, log.epochs.latest, log.end_offset)]
         response = controller.register(
-            BrokerRegistrationRequest(node_id, "c", f"i{node_id}-{old.life + 1}", log_dirs=["d"], partition_ends=ends),
+            BrokerRegistrationRequest(
+                node_id,
+                "c",
+                f"i{node_id}-{old.life + 1}",
+                features=[Feature(FEATURE, 0, LEVEL_LATEST)],
+                log_dirs=["d"],
+                partition_ends=ends,
+            ),
             NOW,
         )
         node = Node(self.replica_class(log, node_id, self.config), response.broker_epoch, old.life + 1)  # type: ignore[arg-type]

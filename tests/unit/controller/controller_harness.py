@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import LocalController
+from pyreplog.controller import FEATURE, LEVEL_LATEST, LocalController
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
@@ -15,6 +15,7 @@ from pyreplog.wire import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    Feature,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -63,7 +64,12 @@ class ControllerHarness:
         """A new incarnation."""
         incarnation = f"i-{broker}-{self.number}"
         body = BrokerRegistrationRequest(
-            broker, self.authority.cluster_id, incarnation, log_dirs=["d"], partition_ends=list(ends)
+            broker,
+            self.authority.cluster_id,
+            incarnation,
+            features=[Feature(FEATURE, 0, LEVEL_LATEST)],
+            log_dirs=["d"],
+            partition_ends=list(ends),
         )
         answer = self.ask(body)
         assert isinstance(answer, BrokerRegistrationResponse)

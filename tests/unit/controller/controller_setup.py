@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import Controller, MetadataImage, PartitionImage, PartitionKey
+from pyreplog.controller import FEATURE, LEVEL_LATEST, Controller, MetadataImage, PartitionImage, PartitionKey
 from pyreplog.wire import (
     AlterPartitionData,
     AlterPartitionRequest,
@@ -22,6 +22,7 @@ from pyreplog.wire import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+    Feature,
     Listener,
     PartitionEnd,
 )
@@ -37,6 +38,8 @@ class ControllerSetup:
     def __init__(self, brokers: Sequence[int] = (1, 2, 3), config: NodeConfig | None = None) -> None:
         self.now = 1_000 * MS
         self.incarnations = dict.fromkeys(brokers, 0)
+        self.levels: dict[int, int] = {}
+        """The highest feature level that a broker knows, if not the latest."""
         self.controller = Controller(MetadataImage(), config or NodeConfig(), Random(1), CLUSTER)
         self.controller.start_cold(self.now)
         for broker in brokers:
@@ -99,6 +102,7 @@ class ControllerSetup:
             CLUSTER,
             f"incarnation-{broker}-{self.incarnations[broker]}",
             listeners=[Listener("PEER", f"node-{broker}")],
+            features=[Feature(FEATURE, 0, self.levels.get(broker, LEVEL_LATEST))],
             log_dirs=[disk or f"disk-{broker}"],
             previous_broker_epoch=known.epoch if known is not None and clean else -1,
             partition_ends=[PartitionEnd(*key, *end, key in incomplete, reported) for key, end in (ends or {}).items()],

@@ -7,7 +7,7 @@ from random import Random
 from typing import TypeVar
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import MetadataImage, PartitionImage
+from pyreplog.controller import FEATURE, LEVEL_LATEST, MetadataImage, PartitionImage
 from pyreplog.controller.quorum_server import QuorumServer, controller_address
 from pyreplog.controller.topics import new_id
 from pyreplog.ports import Disconnected, Received
@@ -29,6 +29,7 @@ from pyreplog.wire import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     ErrorCode,
+    Feature,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -205,16 +206,20 @@ class QuorumHarness:
         assert isinstance(answer, kind), answer
         return answer
 
-    def register(self, node_id: int) -> int:
-        """Register the broker; the error code."""
-        broker = self.brokers[node_id]
-        body = BrokerRegistrationRequest(
+    def registration_of(self, node_id: int) -> BrokerRegistrationRequest:
+        """Return the request with which the broker registers."""
+        return BrokerRegistrationRequest(
             node_id,
             CLUSTER,
-            broker.incarnation,
+            self.brokers[node_id].incarnation,
             listeners=[Listener("PEER", f"node-{node_id}")],
+            features=[Feature(FEATURE, 0, LEVEL_LATEST)],
             log_dirs=[self.identities[node_id].directory_id],
         )
+
+    def register(self, node_id: int) -> int:
+        """Register the broker; the error code."""
+        broker, body = self.brokers[node_id], self.registration_of(node_id)
         for _ in range(100):
             answer = self.ask(node_id, body, BrokerRegistrationResponse)
             if answer.error_code != ErrorCode.NOT_CONTROLLER:

@@ -9,7 +9,7 @@ import pytest
 
 from pyreplog._core import crc32c
 from pyreplog.config import NodeConfig
-from pyreplog.controller import STATE_FILE, LocalController, MetadataImage, decode, encode, load
+from pyreplog.controller import FEATURE, LEVEL_LATEST, STATE_FILE, LocalController, MetadataImage, decode, encode, load
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.testing import SimDisk
 from pyreplog.wire import (
@@ -24,6 +24,7 @@ from pyreplog.wire import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     ErrorCode,
+    FeatureLevelRecord,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -239,7 +240,8 @@ def test_records_and_images() -> None:
     harness.create("a")
     authority = harness.authority
     follower = MetadataImage()
-    data = harness.news(0)
+    follower.apply(0, FeatureLevelRecord(FEATURE, LEVEL_LATEST))
+    data = harness.news(1)
     assert data is not None
     assert data.snapshot_id is None
     assert isinstance(data.records, list)

@@ -163,3 +163,30 @@ def test_a_broker_may_ask_to_be_fenced() -> None:
 def test_cluster_constant() -> None:
     """The tests' cluster id is what the setup registers with."""
     assert ControllerSetup().controller.cluster_id == CLUSTER
+
+
+def test_one_incarnation_has_one_epoch() -> None:
+    """A27: the same incarnation registers twice, because an answer was lost: it keeps its epoch, and no record is
+    written."""
+    setup = ControllerSetup()
+    epoch, offset = setup.epoch(1), setup.image.offset
+    assert setup.register(1, same=True) == 0
+    assert (setup.epoch(1), setup.image.offset) == (epoch, offset)
+
+
+def test_a_last_known_leader_is_not_elected_while_it_is_fenced() -> None:
+    """F55: all members of both sets restarted without their data, and the last leader is known. Fenced it is not
+    elected, and neither when it comes back: its log may lack committed records, so a person must ask."""
+    setup = ControllerSetup()
+    key = setup.topic(min_isr=1)
+    setup.wait(3100, beating=[1])
+    assert setup[key].isr == (1,)
+    setup.kill(1)
+    setup.register(1, {key: (0, 2)}, incomplete=[key])
+    for _ in range(2):
+        setup.wait(1000)
+        assert (setup[key].leader, setup[key].isr, setup[key].elr) == (-1, (), ())
+        setup.beat(1)
+    found = setup.controller.elect_uncleanly("t", 0)
+    assert found is not None
+    assert setup[key].leader == 1

@@ -13,15 +13,13 @@ from pyreplog.controller.active_controller import ActiveController
 from pyreplog.controller.quorum_server import QuorumServer
 from pyreplog.quorum import QuorumConfig
 from pyreplog.wire import (
-    BrokerRegistrationRequest,
     BrokerRegistrationResponse,
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    Listener,
     encode_record,
 )
-from tests.unit.controller.quorum_harness import CLUSTER, Broker, QuorumHarness
+from tests.unit.controller.quorum_harness import Broker, QuorumHarness
 from tests.unit.controller.test_broker_index import is_right
 
 SMALL = QuorumConfig(snapshot_bytes=3_000, snapshot_interval_ms=60_000)
@@ -116,14 +114,7 @@ class Walk:
             if broker.epoch >= 0:
                 broker.send(harness.heartbeat_of(node_id))
             elif self.random.random() < 0.5:
-                body = BrokerRegistrationRequest(
-                    node_id,
-                    CLUSTER,
-                    broker.incarnation,
-                    listeners=[Listener("PEER", f"node-{node_id}")],
-                    log_dirs=[harness.identities[node_id].directory_id],
-                )
-                self.registering[node_id] = (broker, broker.send(body))
+                self.registering[node_id] = (broker, broker.send(harness.registration_of(node_id)))
         if harness.servers and self.random.random() < 0.5:
             broker = harness.brokers[self.random.choice(list(harness.servers))]
             name = f"t{self.names}"

@@ -158,3 +158,31 @@ def test_clients_go_on_elsewhere() -> None:
         world.touch(producer.address)
     until(world, lambda: acknowledged(world) > count + 3, "appends go on", 1500)
     assert log_of(world, partition(world).leader).end_offset > 3
+
+
+def test_a_leader_that_stops_refuses_at_once() -> None:
+    """A31 (KAFKA-14296): a leader in a controlled shutdown answers NOT_LEADER as soon as it knows that another one
+    leads, and fails the appends that wait then, although it may not stop yet: one node has not seen the moves (F46)."""
+    world, caller = quiet(TopicOptions("t", durability="os", min_insync_replicas=3))
+    old = partition(world).leader
+    topic_id = key_of(world)[0]
+    deaf, other = (one for one in world.machines if one != old)
+    world.network.cut_both(f"node-{old}", f"node-{other}")
+    world.network.cut("controller", f"node-{deaf}")
+    waiting = caller.send(old, produce(topic_id, 0, acks=-1))
+    world.run_for(20)
+    node = node_of(world, old)
+    node.begin_shutdown()
+    world.touch(f"node-{old}")
+    until(world, lambda: partition(world).leader != old, "another leads")
+    world.run_for(60)
+    assert not node.may_stop
+    assert node.failure is None
+    caller.take()
+    (part,) = caller.answers.pop(waiting).responses[0].partition_responses
+    assert part.error_code != 0
+    (part,) = caller.ask(old, produce(topic_id, 0, acks=1)).responses[0].partition_responses
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not node.may_stop
+    world.network.heal()
+    until(world, lambda: node.may_stop, "all have seen the moves")
