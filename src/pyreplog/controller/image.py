@@ -95,6 +95,19 @@ class BrokerImage(NamedTuple):
         """Whether the broker may lead and be in an in-sync set."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    def to_record(self) -> RegisterBrokerRecord:
+        """Return the record that states this value of a broker."""
+        return RegisterBrokerRecord(
+            self.broker_id,
+            self.incarnation_id,
+            self.epoch,
+            end_points=(BrokerEndpoint("PEER", self.address, 0),),
+            features=(BrokerFeature(FEATURE, 0, self.level_max),) if self.level_max else (),
+            fenced=self.fenced,
+            in_controlled_shutdown=self.in_controlled_shutdown,
+            log_dirs=self.log_dirs,
+        )
+
 
 class PartitionImage(NamedTuple):
     """One partition. ``replicas`` is in order of preference; ``isr`` and ``elr`` are disjoint
@@ -117,6 +130,39 @@ class PartitionImage(NamedTuple):
     suspects: tuple[SuspectReplica, ...] = ()
     """The members of isr and elr that restarted uncleanly and are not known complete since, with
     their ends at registration."""
+
+    @classmethod
+    def from_record(cls, record: PartitionRecord) -> PartitionImage:
+        """Return the partition that ``record`` states."""
+        return cls(
+            tuple(record.replicas),
+            tuple(record.isr),
+            tuple(record.eligible_leader_replicas or ()),
+            tuple(record.last_known_elr or ()),
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            record.leader_recovery_state == 1,
+            record.unclean_leader_epoch,
+            tuple(record.suspects),
+        )
+
+    def to_record(self, topic_id: str, number: int) -> PartitionRecord:
+        """Return the record that states this value of a partition."""
+        return PartitionRecord(
+            number,
+            topic_id,
+            self.replicas,
+            self.isr,
+            leader=self.leader,
+            leader_recovery_state=int(self.recovering),
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            eligible_leader_replicas=self.elr,
+            last_known_elr=self.last_known_elr,
+            unclean_leader_epoch=self.unclean_epoch,
+            suspects=self.suspects,
+        )
 
     @property
     def suspect_ends(self) -> dict[int, ReplicaEnd]:
@@ -290,8 +336,10 @@ class MetadataImage:
         elif kind is ConfigRecord:
             self._configure(record)  # type: ignore[arg-type]
         elif isinstance(record, TopicRecord):
-            self.topics[record.topic_id] = TopicImage(record.name, record.topic_id)
+            created = self.topics[record.topic_id] = TopicImage(record.name, record.topic_id)
             self.topic_ids[record.name] = record.topic_id
+            if self.defaults:
+                self.settle(created)
         elif isinstance(record, RemoveTopicRecord):
             topic = self.topics.pop(record.topic_id, None)
             if topic is not None:
@@ -311,27 +359,16 @@ class MetadataImage:
         topic = self.topics.get(record.topic_id)
         if topic is None:
             raise InternalError(f"metadata: partition {record.partition_id} of the unknown topic id {record.topic_id}")
-        partition = PartitionImage(
-            tuple(record.replicas),
-            tuple(record.isr),
-            tuple(record.eligible_leader_replicas or ()),
-            tuple(record.last_known_elr or ()),
-            record.leader,
-            record.leader_epoch,
-            record.partition_epoch,
-            record.leader_recovery_state == 1,
-            record.unclean_leader_epoch,
-            tuple(record.suspects),
-        )
-        is_first = not topic.partitions
-        self._set_partition(topic, record.partition_id, partition)
-        if is_first:
-            self.settle(topic)
+        self.set_partition(topic, record.partition_id, self.share(PartitionImage.from_record(record)))
 
-    def _set_partition(self, topic: TopicImage, number: int, partition: PartitionImage) -> None:
+    def set_partition(self, topic: TopicImage, number: int, partition: PartitionImage) -> None:
+        """Give a partition a value from :meth:`share`."""
+        is_first = not topic.partitions
         if self._index is not None:
             self._index.change((topic.topic_id, number), topic.partitions.get(number), partition)
-        topic.partitions[number] = self.share(partition)
+        topic.partitions[number] = partition
+        if is_first:
+            self.settle(topic)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         topic = self.topics.get(record.topic_id)
@@ -353,7 +390,7 @@ class MetadataImage:
             before.leader_epoch + 1 if elected and record.leader_recovery_state == 1 else before.unclean_epoch,
             before.suspects if record.suspects is None else tuple(record.suspects),
         )
-        self._set_partition(topic, record.partition_id, partition)
+        self.set_partition(topic, record.partition_id, self.share(partition))
 
     def _register(self, record: RegisterBrokerRecord) -> None:
         self.brokers[record.broker_id] = BrokerImage(
@@ -420,16 +457,7 @@ class MetadataImage:
         for name, level in self.feature_levels.items():
             yield FeatureLevelRecord(name, level)
         for broker in self.brokers.values():
-            yield RegisterBrokerRecord(
-                broker.broker_id,
-                broker.incarnation_id,
-                broker.epoch,
-                end_points=(BrokerEndpoint("PEER", broker.address, 0),),
-                features=(BrokerFeature(FEATURE, 0, broker.level_max),) if broker.level_max else (),
-                fenced=broker.fenced,
-                in_controlled_shutdown=broker.in_controlled_shutdown,
-                log_dirs=broker.log_dirs,
-            )
+            yield broker.to_record()
         if self.next_producer_id:
             yield ProducerIdsRecord(-1, -1, self.next_producer_id)
         for key, value in self.defaults.items():
@@ -439,20 +467,7 @@ class MetadataImage:
             for key, value in topic.config.items():
                 yield ConfigRecord(RESOURCE_TOPIC, topic.name, key, value)
             for number, partition in topic.partitions.items():
-                yield PartitionRecord(
-                    number,
-                    topic.topic_id,
-                    partition.replicas,
-                    partition.isr,
-                    leader=partition.leader,
-                    leader_recovery_state=int(partition.recovering),
-                    leader_epoch=partition.leader_epoch,
-                    partition_epoch=partition.partition_epoch,
-                    eligible_leader_replicas=partition.elr,
-                    last_known_elr=partition.last_known_elr,
-                    unclean_leader_epoch=partition.unclean_epoch,
-                    suspects=partition.suspects,
-                )
+                yield partition.to_record(topic.topic_id, number)
 
 
 def _with(values: dict[str, str], record: ConfigRecord) -> dict[str, str]:

@@ -110,9 +110,14 @@ class SystemStore:
     def write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Set each key to its value; None removes it. A kill leaves all or none of the changes."""
         with self._lock, _Doing("writing the store", self._path), self._opened().begin(write=True) as transaction:
+            cursor = transaction.cursor()
+            last = cursor.key() if cursor.last() else b""
             for key, value in changes:
                 if value is None:
                     transaction.delete(key)
+                elif key > last:
+                    transaction.put(key, value, append=True)  # it fills the pages
+                    last = key
                 else:
                     transaction.put(key, value)
 
