@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         LocalController,
     )
     from pyreplog.controller.placement import place
-    from pyreplog.controller.recovery import PossibleLoss, QuorumRecovery, recover_quorum
+    from pyreplog.controller.recovery import PossibleLoss, QuorumRecovery, image_in, recover_quorum
     from pyreplog.controller.state import ControllerState, decode, encode, load, read_state, store
     from pyreplog.controller.topics import PARTITIONS_MAX, new_id
 
@@ -80,6 +80,7 @@ __all__ = [
     "effective_min_isr",
     "elect_longest",
     "encode",
+    "image_in",
     "load",
     "metadata",
     "new_id",
@@ -117,7 +118,7 @@ __getattr__, __dir__ = lazy_door(
         ],
         ".local_controller": ["CONTROLLER_ADDRESS", "ControllerReply", "ControllerServer", "LocalController"],
         ".placement": ["place"],
-        ".recovery": ["PossibleLoss", "QuorumRecovery", "recover_quorum"],
+        ".recovery": ["PossibleLoss", "QuorumRecovery", "image_in", "recover_quorum"],
         ".state": ["ControllerState", "decode", "encode", "load", "read_state", "store"],
         ".topics": ["PARTITIONS_MAX", "new_id"],
     },

@@ -35,7 +35,7 @@ from pyreplog.quorum import Identity, QuorumConfig, Voter, format_quorum, make_o
 from pyreplog.values import TopicPartition
 from pyreplog.wire import NO_LEADER, SnapshotId, SuspectReplica, decode_record, encode_record
 
-__all__ = ["PossibleLoss", "QuorumRecovery", "recover_quorum"]
+__all__ = ["PossibleLoss", "QuorumRecovery", "image_in", "recover_quorum"]
 
 MARGIN: Final = 1000
 """Offsets and epochs that the lost voters may have used and no surviving file names."""
@@ -108,7 +108,7 @@ def recover_quorum(
         if has_metadata(disk, root)
     }
     end = ends[best]
-    image = _image_of(disk, join(best, METADATA_FOLDER), end)
+    image = image_in(disk, join(best, METADATA_FOLDER), end)
     losses = _take_survivors(disk, image, roots)
     identities = {root: _identity(disk, number, root) for root, number in numbers.items() if root in ends}
     snapshot_id = SnapshotId(end.end_offset + MARGIN, max(one.epoch for one in ends.values()) + MARGIN)
@@ -129,8 +129,11 @@ def _identity(disk: Disk, number: int, root: str) -> Identity:
     return Identity(number, properties.get("directory.id", ""), properties.get("cluster.id", ""))
 
 
-def _image_of(disk: Disk, folder: str, end: MetadataEnd) -> MetadataImage:
-    """Return the metadata in ``folder`` up to its end."""
+def image_in(disk: Disk, folder: str, end: MetadataEnd) -> MetadataImage:
+    """Return the metadata in the folder of a metadata log up to its ``end``, without a lock.
+
+    Raises :class:`CorruptError` for a record that is none.
+    """
     image = MetadataImage()
     for value in MetadataFolder(disk, folder).records():
         try:

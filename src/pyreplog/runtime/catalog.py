@@ -9,19 +9,27 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyreplog.config import suggestion
-from pyreplog.controller import STATE_FILE, ControllerState, describe_configs, describe_topics, load
+from pyreplog.controller import STATE_FILE, ControllerState, describe_configs, describe_topics, image_in, load
 from pyreplog.errors import StorageError, UnknownTopicError
 from pyreplog.log import (
+    LOG_SUFFIX,
+    METADATA_FOLDER,
     Finder,
     LogReader,
+    MetadataFolder,
     deeper_logs,
+    find_logs,
+    has_metadata,
+    has_root_file,
     is_internal,
+    join,
     list_topics,
+    newest_metadata,
     parent_of,
     read_properties,
     untrusted,
 )
-from pyreplog.ports import Disk, Stat
+from pyreplog.ports import Disk
 from pyreplog.runtime.descriptions import PartitionDescription, TopicDescription, description_of
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
@@ -43,16 +51,16 @@ LOOK_PAUSE_S: Final = 0.01
 class Catalog:
     """The topics and partitions under ``path``. Every call looks them up again. Any thread.
 
-    If ``path`` is a pyreplog cluster, its controller's file lists the topics. A partition without a folder is then an
-    error, because the topic would be incomplete. Without that file (a broker's folder, a log root, one node) the
-    folders are the list.
+    If ``path`` is a pyreplog cluster, its controller's file, or else the newest metadata log of its nodes, lists the
+    topics. A partition without a folder is then an error, because the topic would be incomplete. Without these (a
+    broker's folder, a log root, one node) the folders are the list.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
         """Raises :class:`StorageError` if there is no such folder, or no log in it."""
         self._disk = disk
         self._path = path
-        self._state: tuple[Stat, ControllerState] | None = None
+        self._state: tuple[object, ControllerState] | None = None
         found = disk.stat(path)
         if found is None:
             raise StorageError(errno.ENOENT, "no cluster is there; Cluster(path) makes one", path)
@@ -174,10 +182,11 @@ class Catalog:
         return int(text) if text.isascii() and text.isdigit() else None
 
     def _controller(self) -> ControllerState | None:
-        """Return the state in the controller's file, read again if the file was replaced; None if there is no file."""
+        """Return the state in the controller's file, or else in the newest metadata log of the nodes, read again if it
+        was changed; None if there is neither."""
         found = self._disk.stat(f"{self._path}/{STATE_FILE}")
         if found is None:
-            return None
+            return self._metadata()
         kept = self._state
         if kept is not None and kept[0] == found:
             return kept[1]
@@ -190,6 +199,35 @@ class Catalog:
         if state is not None:
             self._state = found, state
         return state
+
+    def _metadata(self) -> ControllerState | None:
+        """Return the state in the newest metadata log of the nodes in the path; None if the path is no cluster's
+        folder."""
+        if has_root_file(self._disk, self._path):
+            return None
+        logs = [log for log in find_logs(self._disk, self._path).logs if log.cluster_id]
+        roots = [root.path for root in logs[0].roots if has_metadata(self._disk, root.path)] if len(logs) == 1 else []
+        if not roots:
+            return None
+        folders = [join(root, METADATA_FOLDER) for root in roots]
+        found = [
+            (folder, name, self._disk.stat(join(folder, name))) for folder in folders for name in self._files(folder)
+        ]
+        kept = self._state
+        if kept is not None and kept[0] == found:
+            return kept[1]
+        newest = newest_metadata(self._disk, roots)
+        if newest is None:
+            return None
+        folder = join(newest, METADATA_FOLDER)
+        image = image_in(self._disk, folder, MetadataFolder(self._disk, folder).end())
+        state = ControllerState(logs[0].cluster_id, image)
+        self._state = found, state
+        return state
+
+    def _files(self, folder: str) -> list[str]:
+        """Return the names of the segments and snapshots in a metadata folder."""
+        return [name for name in self._disk.list(folder) if name.endswith((LOG_SUFFIX, ".checkpoint"))]
 
 
 def _configs_of(topic: str) -> DescribeConfigsRequest:
