@@ -349,3 +349,14 @@ def test_an_epoch_that_could_not_begin_stands_in_no_ones_way() -> None:
     net.cut.clear()
     net.advance(5_000)
     assert net.values(3) == [b"a"]
+
+
+def test_a_winner_without_room_lets_another_lead() -> None:
+    net = QuorumNet(3)
+    net.disks[1].fail("write", "*.log", error=errno.ENOSPC, times=None)
+    net.advance(2_500)
+    assert net.leaders == [2]
+    net.disks[1].clear_faults()
+    net.append(b"a")
+    net.advance(2_000)
+    assert net.values(1) == [b"a"]
