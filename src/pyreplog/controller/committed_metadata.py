@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pyreplog.controller.image import MetadataImage
+from pyreplog.controller.image_loader import ImageLoader, decode_known
+from pyreplog.controller.image_store import ImageStore, StoredEnd
 from pyreplog.controller.metadata_log import RecentRecords
-from pyreplog.errors import UnsupportedVersionError
 from pyreplog.quorum import RaftNode
-from pyreplog.wire import MetadataRecord, OtherMetadataRecord, UnknownMetadataRecord, decode_record
+from pyreplog.wire import MetadataRecord, OtherMetadataRecord
 
 __all__ = ["CommittedMetadata"]
+
+_RECORD_SIZE: Final = 80
+"""About the size of a partition's record in a snapshot."""
 
 
 class CommittedMetadata:
     """Follows the committed records of ``raft``, once :meth:`load` was called. One owner.
 
     A control record takes an offset too. In its place stands a record that changes nothing, so that
-    readers see no gap.
+    readers see no gap. ``store`` keeps a large image; None: no image is stored.
     """
 
-    def __init__(self, raft: RaftNode) -> None:
+    def __init__(self, raft: RaftNode, store: ImageStore | None = None) -> None:
         self._raft = raft
+        self._store = store
+        self._may_grow = store is not None
+        """Whether a store may still be made for an image that has become large."""
+        self._record_count = 0
+        """About the number of records that restate the image."""
         self.image = MetadataImage()
         self._recent = RecentRecords(0)
         self.bytes_since_snapshot = 0
@@ -42,20 +52,33 @@ class CommittedMetadata:
         Raises :class:`CorruptError`, and :class:`UnsupportedVersionError` for a record that only
         newer software knows; then the image is as before.
         """
-        image = MetadataImage()
-        found = self._raft.read_snapshot()
-        if found is not None:
-            snapshot_id, values = found
-            last = snapshot_id.end_offset - 1
-            for value in values:
-                image.apply(last, _decoded(value, last))
-            image.offset = last
+        self._record_count = self._estimate()
+        image = None
+        if self._store is not None and self._record_count >= self._store.records_min:
+            self._may_grow = False
+            image = self._store.load(self._has)
+        is_stored = image is not None
+        if image is None:
+            image = self._load_snapshot()
         self.image = image
         self._recent = RecentRecords(image.offset + 1)
         self.bytes_since_snapshot = 0
         self.advance()
+        if self._store is not None and self._store.is_open and not is_stored:
+            self._store.build(self.image, self._end_at(self.image.offset))
         if self._raft.is_voter:
-            _ = image.index  # built now, and not when this voter becomes the active controller
+            _ = self.image.index  # built now, and not when this voter becomes the active controller
+
+    def _load_snapshot(self) -> MetadataImage:
+        found = self._raft.read_snapshot()
+        if found is None:
+            return MetadataImage()
+        snapshot_id, values = found
+        loader = ImageLoader(snapshot_id.end_offset - 1)
+        for value in values:
+            loader.add(value)
+        loader.image.offset = snapshot_id.end_offset - 1
+        return loader.image
 
     def advance(self, own: Sequence[tuple[int, MetadataRecord]] = ()) -> list[tuple[int, MetadataRecord]]:
         """Apply the records that were committed since; return them.
@@ -71,10 +94,64 @@ class CommittedMetadata:
             records = self._read(following, end)
         else:
             self.bytes_since_snapshot += 64 * len(records)  # about
-        for offset, record in records:
-            self.image.apply(offset, record)
+        store = self._store
+        if store is not None and store.is_open:
+            for offset, record in records:
+                self.image.apply(offset, record)
+                store.note(self.image, record, self._end_at(offset))
+        else:
+            for offset, record in records:
+                self.image.apply(offset, record)
         self._recent.append(records)
+        self._record_count += len(records)
+        if self._may_grow and store is not None and self._record_count >= store.records_min:
+            self._may_grow = False
+            store.load(lambda _: False)  # a store from earlier counts for nothing
+            store.build(self.image, self._end_at(self.image.offset))
         return records
+
+    # --------------------------------------------------------------------------------- stored image
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """The time at which :meth:`work` has something to do."""
+        return None if self._store is None else self._store.next_wake_ns
+
+    def work(self, now_ns: int) -> None:
+        """Write a slice of the stored image, if it is due."""
+        if self._store is not None:
+            self._store.work(self.image, now_ns)
+
+    def close(self) -> None:
+        """Bring the stored image up to date, and close it."""
+        if self._store is not None:
+            self._store.close(self.image)
+
+    def kill(self) -> None:
+        """Close the stored image as it is."""
+        if self._store is not None:
+            self._store.kill()
+
+    def _estimate(self) -> int:
+        """Return about how many records snapshot and log have."""
+        latest = self._raft.latest_snapshot
+        if latest is None:
+            return self._raft.high_watermark
+        size = self._raft.storage.snapshot_size(latest) or 0
+        return size // _RECORD_SIZE + self._raft.high_watermark - latest.end_offset
+
+    def _end_at(self, offset: int) -> StoredEnd:
+        """Return the place of the record at ``offset``."""
+        latest = self._raft.latest_snapshot
+        if latest is not None and offset == latest.end_offset - 1:
+            return StoredEnd(offset, latest.epoch)
+        return StoredEnd(offset, self._raft.storage.epoch_for_offset(offset))
+
+    def _has(self, end: StoredEnd) -> bool:
+        """Return whether snapshot or log has the record at ``end``, and the log goes on behind it."""
+        if self._raft.storage.start_offset > end.offset + 1 or end.offset >= self._raft.log_end_offset:
+            return False
+        return end.epoch >= 0 and self._end_at(end.offset) == end
 
     def _read(self, offset: int, end: int) -> list[tuple[int, MetadataRecord]]:
         found: list[tuple[int, MetadataRecord]] = []
@@ -83,7 +160,7 @@ class CommittedMetadata:
                 break
             if isinstance(value, bytes):
                 self.bytes_since_snapshot += len(value)
-                found.append((place, _decoded(value, place)))
+                found.append((place, decode_known(value, place)))
             else:
                 found.append((place, OtherMetadataRecord("NoOpRecord", 0, {})))
         return found
@@ -95,13 +172,3 @@ def _taken(own: Sequence[tuple[int, MetadataRecord]], offset: int, end: int) -> 
     if len(own) < count or own[0][0] != offset or own[count - 1][0] != end - 1:
         return None
     return [own[index] for index in range(count)]
-
-
-def _decoded(value: bytes, offset: int) -> MetadataRecord:
-    record = decode_record(value)
-    if isinstance(record, UnknownMetadataRecord):
-        raise UnsupportedVersionError(
-            f"the metadata record at offset {offset} has type {record.api_key}, which only a newer version of pyreplog"
-            " knows: open the cluster with that version"
-        )
-    return record

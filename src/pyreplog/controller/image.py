@@ -227,7 +227,7 @@ class MetadataImage:
         self.offset = -1
         self.brokers: dict[int, BrokerImage] = {}
         self.topics: dict[str, TopicImage] = {}
-        """By topic id, in order of creation."""
+        """By topic id."""
         self.topic_ids: dict[str, str] = {}
         """Name -> topic id."""
         self.defaults: dict[str, str] = {}

@@ -81,18 +81,29 @@ class ImageEntries:
             return [(_FEATURE + record.name.encode(), encode_record(record))]
         return []  # an image does not have the other records
 
-    def of_cluster(self, image: MetadataImage) -> Iterator[Entry]:
+    def of_cluster(self, image: MetadataImage) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries of everything but topics."""
         for name, level in image.feature_levels.items():
             yield _FEATURE + name.encode(), encode_record(FeatureLevelRecord(name, level))
-        for broker_id in image.brokers:
-            yield self._broker(image, broker_id)
+        for broker in image.brokers.values():
+            yield _BROKER + broker.broker_id.to_bytes(4, "big"), encode_record(broker.to_record())
         for name, value in image.defaults.items():
             yield _DEFAULT + name.encode(), encode_record(ConfigRecord(RESOURCE_BROKER, "", name, value))
         if image.next_producer_id:
             yield _producers(image)
 
-    def of_topic(self, topic: TopicImage) -> Iterator[Entry]:
+    def values(self, image: MetadataImage) -> Iterator[bytes]:
+        """Yield the records that restate ``image``. REQUIRES that it does not change meanwhile."""
+        for _, value in self.of_cluster(image):
+            yield value
+        for topic in image.topics.values():
+            prefix = topic_prefix(topic.topic_id)[len(TOPIC) :]
+            for _, value in self.of_topic(topic):
+                yield value
+            for number, partition in topic.partitions.items():
+                yield self._encoder.encode(prefix, number, partition)
+
+    def of_topic(self, topic: TopicImage) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries of a topic but for its partitions."""
         prefix = topic_prefix(topic.topic_id)
         yield prefix + NAME_PART, encode_record(TopicRecord(topic.name, topic.topic_id))
@@ -102,7 +113,7 @@ class ImageEntries:
                 encode_record(ConfigRecord(RESOURCE_TOPIC, topic.name, name, value)),
             )
 
-    def partition(self, topic: TopicImage, number: int) -> Entry:
+    def partition(self, topic: TopicImage, number: int) -> tuple[bytes, bytes]:
         """Return the entry of a partition."""
         prefix = topic_prefix(topic.topic_id)
         value = self._encoder.encode(prefix[len(TOPIC) :], number, topic.partitions[number])
@@ -124,5 +135,5 @@ class ImageEntries:
         return _BROKER + broker_id.to_bytes(4, "big"), None if broker is None else encode_record(broker.to_record())
 
 
-def _producers(image: MetadataImage) -> Entry:
+def _producers(image: MetadataImage) -> tuple[bytes, bytes]:
     return _PRODUCERS, encode_record(ProducerIdsRecord(-1, -1, image.next_producer_id))

@@ -22,7 +22,7 @@ from pyreplog.controller.image_entries import NAME_PART, PREFIX_SIZE, TOPIC, Ent
 from pyreplog.controller.image_loader import ImageLoader
 from pyreplog.errors import CorruptError, InternalError, RemoteProtocolError, StorageError, UnsupportedVersionError
 from pyreplog.log import format_state, join, read_state, replace_file
-from pyreplog.ports import Disk, Store
+from pyreplog.ports import Clock, Disk, Store
 from pyreplog.record import crc32c
 from pyreplog.wire import MetadataRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 
@@ -68,8 +68,11 @@ class ImageStore:
     the next start.
     """
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, folder: str, clock: Clock, records_min: int = 0) -> None:
+        self.records_min = records_min
+        """An image of fewer records is loaded from snapshot and log as fast."""
         self._disk = disk
+        self._clock = clock
         self._folder = folder
         self._path = join(folder, STORE_NAME)
         self._note = join(folder, NOTE_NAME)
@@ -80,6 +83,8 @@ class ImageStore:
         self._store = store
         self._end = StoredEnd(-1, -1)
         """The last record that was noted."""
+        self._is_begun = False
+        """Whether the store follows an image."""
         self._is_built = False
         """Whether the store has the whole image, so that it may have a mark."""
         self._count = self._sum = 0
@@ -172,7 +177,7 @@ class ImageStore:
         if (self._count, self._sum) != (count, total):
             return None
         self._end = StoredEnd(offset, epoch)
-        self._is_built = True
+        self._is_begun = self._is_built = True
         self._due_ns = 0 if self._orphans else None
         loader.image.offset = offset
         return loader.image
@@ -202,6 +207,7 @@ class ImageStore:
         record in it."""
         if self._store is not None:
             self._end = end
+            self._is_begun = True
             self._unbuilt = dict.fromkeys(sorted(image.topics, key=topic_prefix))  # as the keys: full pages
             self._changes.append(_Changes(end))
             self._changes[0].entries.update(self._entries.of_cluster(image))
@@ -209,9 +215,9 @@ class ImageStore:
 
     # -------------------------------------------------------------------------------------- writing
 
-    def note(self, image: MetadataImage, record: MetadataRecord, end: StoredEnd, now_ns: int) -> None:
+    def note(self, image: MetadataImage, record: MetadataRecord, end: StoredEnd) -> None:
         """Note that the committed ``record``, whose place is ``end``, was applied to ``image``."""
-        if self._store is None:
+        if not self._is_begun:
             return
         self._end = end
         if not self._changes or len(self._changes[-1].entries) >= SLICE:
@@ -226,9 +232,9 @@ class ImageStore:
         if not self._is_unbuilt(record):
             last.entries.update(self._entries.of_record(image, record))
         if len(last.entries) >= SLICE:
-            self._due_ns = now_ns
+            self._due_ns = self._clock.monotonic_ns()
         elif self._due_ns is None and last.entries:
-            self._due_ns = now_ns + DELAY_NS
+            self._due_ns = self._clock.monotonic_ns() + DELAY_NS
 
     def _is_unbuilt(self, record: MetadataRecord) -> bool:
         """Whether the store gets the partition of ``record`` later, with its topic."""
@@ -301,14 +307,15 @@ class ImageStore:
 
     def finish(self, image: MetadataImage) -> None:
         """Do all the work that is left."""
-        while self._store is not None and (self._changes or not self._is_built or self._orphans):
+        while self._is_begun and (self._changes or not self._is_built or self._orphans):
             self._due_ns = 0
             self.work(image, 0)
 
     def close(self, image: MetadataImage) -> None:
         """Finish and close the store, and note its checksum."""
         self.finish(image)
-        if self._store is None:
+        if not self._is_begun:
+            self.kill()
             return
         self.kill()
         try:

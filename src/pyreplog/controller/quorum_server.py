@@ -25,6 +25,7 @@ from pyreplog.controller.active_controller import ActiveController
 from pyreplog.controller.committed_metadata import CommittedMetadata
 from pyreplog.controller.controller import Controller
 from pyreplog.controller.image import MetadataImage
+from pyreplog.controller.image_store import ImageStore
 from pyreplog.controller.metadata_fetches import MetadataFetches
 from pyreplog.controller.request_forwarder import RequestForwarder
 from pyreplog.controller.requests import RequestFilter
@@ -126,6 +127,7 @@ class QuorumServer:
         transport: Transport,
         clock: Clock,
         random: Random,
+        store: ImageStore | None = None,
     ) -> None:
         """Use :meth:`open` to make one. ``transport`` listens at the address of ``raft``."""
         self.address = raft.endpoint
@@ -137,7 +139,7 @@ class QuorumServer:
         self._clock = clock
         self._random = random
         self._now_ns = clock.monotonic_ns()
-        self._committed = CommittedMetadata(raft)
+        self._committed = CommittedMetadata(raft, store)
         try:
             self._committed.load()
         except (CorruptError, UnsupportedVersionError) as error:
@@ -196,9 +198,11 @@ class QuorumServer:
         except BaseException:
             transport.close()
             raise
+        store = ImageStore(disk, folder, clock, quorum_config.stored_image_records)
         try:
-            return cls(raft, node_config, quorum_config, transport, clock, random)
+            return cls(raft, node_config, quorum_config, transport, clock, random, store)
         except BaseException:
+            store.kill()
             transport.close()
             raft.close()
             raise
@@ -250,6 +254,7 @@ class QuorumServer:
             None if self._active is None else self._active.next_deadline_ns,
             self._fetches.next_deadline_ns,
             self._snapshots.next_wake_ns,
+            self._committed.next_wake_ns,
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -290,6 +295,7 @@ class QuorumServer:
             self._decide()
             if self.failure is None:
                 self._snapshots.step(now_ns)
+                self._committed.work(now_ns)
         except (StorageError, OutcomeUnknownError) as error:
             self._fail_if_ended(error)
         except (CorruptError, UnsupportedVersionError) as error:  # in what this server reads
@@ -542,11 +548,13 @@ class QuorumServer:
         if self.failure is None:
             self._carry_out(self._raft.resign(self._now_ns))
             self._snapshots.abandon()
+            self._committed.close()
         self._deactivate()
         self.kill()
 
     def kill(self) -> None:
         """End at once, as if the process died. Writes nothing. A second call is harmless."""
         self._active = None
+        self._committed.kill()
         self._transport.close()
         self._raft.close()

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Final
 
 from pyreplog.controller.committed_metadata import CommittedMetadata
+from pyreplog.controller.image_entries import ImageEntries
 from pyreplog.errors import StorageError
 from pyreplog.quorum import QuorumConfig, RaftNode, SnapshotInProgress
-from pyreplog.wire import MetadataRecord, encode_record
 
 __all__ = ["SnapshotSchedule"]
 
@@ -33,7 +33,7 @@ class SnapshotSchedule:
         self._interval_ns = config.snapshot_interval_ms * _MS
         self._not_before_ns = now_ns
         self._due_ns = now_ns + self._interval_ns
-        self._rest: Iterator[MetadataRecord] | None = None
+        self._rest: Iterator[bytes] | None = None
         """The records of the image that are not written yet; None while no snapshot is being made."""
         self._writing: SnapshotInProgress | None = None
         self._end_offset = 0
@@ -85,7 +85,7 @@ class SnapshotSchedule:
         image = self._committed.image
         self._end_offset = image.offset + 1
         self._writing = self._raft.begin_snapshot(self._end_offset)
-        self._rest = image.copy().iter_records()
+        self._rest = ImageEntries().values(image.copy())
         self._committed.bytes_since_snapshot = 0
 
     def _write_slice(self) -> bool:
@@ -93,7 +93,7 @@ class SnapshotSchedule:
         if self._writing is None or self._rest is None:
             self._rest = None
             return True
-        values = [encode_record(record) for record in islice(self._rest, SLICE)]
+        values = list(islice(self._rest, SLICE))
         self._writing.append(values)
         if len(values) == SLICE:
             return False

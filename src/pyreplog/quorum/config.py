@@ -42,6 +42,8 @@ class QuorumConfig(NamedTuple):
     """A snapshot is written when the records since the last one have about this size."""
     snapshot_interval_ms: int = 3_600_000
     """A snapshot is written after this, if there are records since the last one."""
+    stored_image_records: int = 5000
+    """Metadata of at least this many records is also kept as an image, from which a node starts."""
     add_voter_timeout_ms: int = 10_000
     """An added voter must catch up within this, unless the request says another time."""
     bootstrap: tuple[Address, ...] = ()

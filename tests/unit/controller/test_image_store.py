@@ -16,7 +16,7 @@ from pyreplog.controller.image_store import NOTE_NAME, STORE_NAME, ImageStore, S
 from pyreplog.errors import CorruptError
 from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
-from pyreplog.testing import SimDisk
+from pyreplog.testing import SimClock, SimDisk
 from pyreplog.testing.store import damage_store
 from pyreplog.wire import (
     RESOURCE_BROKER,
@@ -130,9 +130,9 @@ class Member:
         self.records = Records(random)
         self.history: list[MetadataRecord] = []
         self.image = MetadataImage()
-        self.store = ImageStore(disk, FOLDER)
+        self.clock = SimClock()
+        self.store = ImageStore(disk, FOLDER, self.clock)
         self.used = self.thrown_away = 0
-        self.now_ns = 0
 
     def has(self, end: StoredEnd) -> bool:
         """Whether the history has the record: the epoch of each is a tenth of its offset."""
@@ -147,17 +147,16 @@ class Member:
     def apply(self, record: MetadataRecord) -> None:
         offset = self.image.offset + 1
         self.image.apply(offset, record)
-        self.store.note(self.image, record, StoredEnd(offset, offset // 10), self.now_ns)
+        self.store.note(self.image, record, StoredEnd(offset, offset // 10))
 
     def work(self) -> None:
         """Some time passes."""
-        self.now_ns += self.random.choice((0, 1_000_000_000))
-        if self.store.next_wake_ns is not None:
-            self.store.work(self.image, self.now_ns)
+        self.clock.advance(self.random.choice((0, 1_000_000_000)))
+        self.store.work(self.image, self.clock.monotonic_ns())
 
     def start(self) -> None:
         """Start again: from the store, and the records behind it."""
-        self.store = ImageStore(self.disk, FOLDER)
+        self.store = ImageStore(self.disk, FOLDER, self.clock)
         found = self.store.load(self.has)
         if found is None:
             self.thrown_away += 1
@@ -259,10 +258,9 @@ def test_an_idle_store_writes_nothing() -> None:
     for _ in range(50):
         member.append()
     while member.store.next_wake_ns is not None:
-        member.now_ns = member.store.next_wake_ns
-        member.store.work(member.image, member.now_ns)
+        member.store.work(member.image, member.store.next_wake_ns)
     calls = disk.calls
-    member.store.work(member.image, member.now_ns + 10**12)
+    member.store.work(member.image, 10**15)
     assert disk.calls == calls
 
 
@@ -291,7 +289,7 @@ def test_the_real_store_is_the_replay(tmp_path: Path, clean: bool) -> None:
     disk = SystemDisk()
     disk.make_directory(f"{tmp_path}/{FOLDER}")
     member = Member(disk, Random(1))
-    member.store = ImageStore(disk, f"{tmp_path}/{FOLDER}")
+    member.store = ImageStore(disk, f"{tmp_path}/{FOLDER}", SimClock())
     assert member.store.load(member.has) is None
     member.store.build(member.image, StoredEnd(-1, -1))
     for _ in range(300):
@@ -302,7 +300,7 @@ def test_the_real_store_is_the_replay(tmp_path: Path, clean: bool) -> None:
     else:
         member.store.finish(member.image)
         member.store.kill()
-    again = ImageStore(disk, f"{tmp_path}/{FOLDER}")
+    again = ImageStore(disk, f"{tmp_path}/{FOLDER}", SimClock())
     found = again.load(member.has)
     assert found is not None
     assert content(found) == content(member.image)
@@ -316,7 +314,7 @@ def test_a_flipped_bit_in_a_closed_file_is_found_before_the_store_is_opened(tmp_
     disk = SystemDisk()
     disk.make_directory(f"{tmp_path}/{FOLDER}")
     member = Member(disk, Random(seed))
-    member.store = ImageStore(disk, f"{tmp_path}/{FOLDER}")
+    member.store = ImageStore(disk, f"{tmp_path}/{FOLDER}", SimClock())
     member.store.load(member.has)
     member.store.build(member.image, StoredEnd(-1, -1))
     for _ in range(50):
@@ -326,7 +324,7 @@ def test_a_flipped_bit_in_a_closed_file_is_found_before_the_store_is_opened(tmp_
     data = bytearray(path.read_bytes())
     data[Random(seed).randrange(len(data))] ^= 1 << seed % 8
     path.write_bytes(data)
-    again = ImageStore(disk, f"{tmp_path}/{FOLDER}")
+    again = ImageStore(disk, f"{tmp_path}/{FOLDER}", SimClock())
     assert again.load(member.has) is None
     assert again.is_open
     again.kill()
