@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
 from pyreplog.backups.places import Place, find_places
-from pyreplog.controller import STATE_FILE, ControllerState, MetadataImage, decode, encode, store
+from pyreplog.controller import STATE_FILE, ControllerState, MetadataImage, decode, encode, image_in, store
 from pyreplog.controller import read_state as read_controller
 from pyreplog.errors import BackupDivergedError, ConfigError, CorruptError, LockedError, StorageError
 from pyreplog.log import (
@@ -27,11 +27,13 @@ from pyreplog.log import (
     INCARNATION_NAME,
     LOCK_NAME,
     META_PROPERTIES_NAME,
+    METADATA_FOLDER,
     METADATA_TOPIC,
     SPOOL_PREFIX,
     BackupNote,
     Duplicate,
     LogReader,
+    MetadataFolder,
     ReplicaView,
     RootView,
     check_extends,
@@ -42,6 +44,7 @@ from pyreplog.log import (
     is_partition,
     join,
     make_folder,
+    newest_metadata,
     outgoing_name,
     parse_directory_name,
     read_backup_note,
@@ -120,7 +123,7 @@ class _Run:
         self._copied: dict[str, dict[TopicPartition, Duplicate]] = {}
         """By root of the source."""
         self._broker_epochs: dict[int, int] = {}
-        """By node id, as the copied state of the controller has them."""
+        """By node id, as the copied metadata of the cluster has them."""
 
     def run(self) -> BackupReport:
         disk, source, target = self._disk, self._source, self._target
@@ -258,6 +261,8 @@ class _Run:
         data = read_controller(self._disk, self._source)
         if data is not None:
             self._missing_nodes(decode(data, join(self._source, STATE_FILE)).image)
+        elif (image := self._metadata_in([place.source for place in self._places])) is not None:
+            self._missing_nodes(image)
         for places in self._groups():
             # All roots of a log together: one replica may hold the records that another one has not
             # yet.
@@ -284,15 +289,19 @@ class _Run:
         older."""
         self._small_files()
         controller = f"{self._source}/{STATE_FILE}"
+        is_cluster = holds_cluster(self._disk, self._source)
         for _ in range(ROUNDS_MAX):
             count = sum(map(self._copy_new, self._groups()))
-            if not count or self._disk.stat(controller) is None:
+            if not count or not is_cluster:
                 break
         if sum(self._copy_new(places, metadata=True) for places in self._groups()):
             sum(map(self._copy_new, self._groups()))  # topics that the metadata has come to know
         self._set_aside_rest()
         if self._disk.stat(controller) is not None:
             self._controller()
+        elif (image := self._metadata_in([place.target for place in self._places])) is not None:
+            self._check_nodes(image)
+            self._note_epochs(image)
 
     def _small_files(self) -> None:
         """Files of the roots that are replaced as a whole."""
@@ -445,7 +454,19 @@ class _Run:
         content = encode(ControllerState(state.cluster_id, image))
         if read_controller(self._disk, self._target) != content:
             store(self._disk, self._target, content)
+        self._note_epochs(image)
+
+    def _note_epochs(self, image: MetadataImage) -> None:
         self._broker_epochs = {broker.broker_id: broker.epoch for broker in image.brokers.values()}
+
+    def _metadata_in(self, roots: Sequence[str]) -> MetadataImage | None:
+        """Return the metadata of the cluster by the newest metadata log in its nodes' folders ``roots``; None if the
+        source is no cluster's folder, or has the controller's file."""
+        newest = newest_metadata(self._disk, roots) if holds_cluster(self._disk, self._source) else None
+        if newest is None:
+            return None
+        folder = join(newest, METADATA_FOLDER)
+        return image_in(self._disk, folder, MetadataFolder(self._disk, folder).end())
 
     def _check_nodes(self, image: MetadataImage) -> None:
         """Note the nodes that have no folder in the source."""

@@ -11,12 +11,15 @@ import pytest
 
 from pyreplog import Cluster, ConfigError, StorageError, backup, open_log
 from pyreplog.config import LogConfig
+from pyreplog.controller import convert_cluster, load
 from pyreplog.log import LogRoot, find_logs
-from pyreplog.log.clean_shutdown import read_incarnation
+from pyreplog.log.clean_shutdown import read_farewell, read_incarnation
+from pyreplog.quorum import QuorumConfig, ReplicaKey, Voter, VoterSet
 from pyreplog.repair import plan_repair
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.verify import Level, verify
 from pyreplog.wire import MetadataRecord, PartitionRecord, TopicRecord
+from tests.interop.golden import cluster_0_1
 from tests.oracle import metadata_folder as made
 
 DISK = SystemDisk()
@@ -123,6 +126,33 @@ def test_a_backup_follows_a_metadata_log_whose_end_was_replaced(cluster: Path, t
     backup(cluster, target)
     copied = content(target / "node-1" / made.NAME)
     assert {name: copied.get(name) for name in content(folder)} == content(folder)
+
+
+def test_a_backup_of_a_converted_cluster_is_restored_in_order(tmp_path: Path) -> None:
+    """Each node counts as stopped in order, in the broker epoch that the metadata knows; a partition whose node is away
+    is no part of a whole backup."""
+    home = cluster_0_1.unpack(tmp_path)
+    state = load(DISK, str(home))
+    assert state is not None
+    roots = {number: str(home / f"node-{number}") for number in (1, 2, 3)}
+    brokers = state.image.brokers
+    voters = VoterSet(
+        Voter.at(ReplicaKey(number, brokers[number].log_dirs[0]), f"controller-{number}") for number in roots
+    )
+    convert_cluster(DISK, str(home), voters, roots, SystemClock(), QuorumConfig())
+    target = tmp_path / "backups" / "data"
+    backup(home, target)
+    for number in roots:
+        farewell = read_farewell(DISK, str(target / f"node-{number}"))
+        assert farewell is not None
+        assert farewell.broker_epoch == brokers[number].epoch
+        assert content(target / f"node-{number}" / made.NAME).keys() >= {"quorum-state", "replog.quorum"}
+    assert [one for one in verify(DISK, str(target)).findings if one.level is Level.DAMAGE] == []
+    with Cluster(target, mode="r") as reader:
+        assert reader.topics() == ["orders", "single"]
+    (home / "node-3").rename(tmp_path / "away")
+    with pytest.raises(StorageError, match="single-0"):
+        backup(home, target)
 
 
 def test_repair_leaves_the_metadata_log_out(cluster: Path) -> None:
