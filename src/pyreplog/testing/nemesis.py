@@ -9,6 +9,7 @@ import errno
 from collections.abc import Callable
 from functools import partial
 
+from pyreplog.testing.changes import TopicEvents
 from pyreplog.testing.machine import Machine
 from pyreplog.testing.sim_cluster import SimCluster
 
@@ -23,6 +24,7 @@ class Nemesis:
         self._random = world.random
         self._rates = world.options.faults
         self._going = False
+        self._topics = TopicEvents(world, world.random)
         self._kinds: dict[str, Callable[[], bool]] = {
             "kill": self._kill,
             "power_loss": self._power_loss,
@@ -40,6 +42,9 @@ class Nemesis:
             "rot": self._rot,
             "io_error": self._io_error,
             "disk_full": self._disk_full,
+            "min_isr": self._topics.min_isr,
+            "grow": self._topics.grow,
+            "passing_topic": self._topics.passing_topic,
         }
 
     def start(self) -> None:
@@ -67,6 +72,7 @@ class Nemesis:
             world.start_controller()
         for node_id in world.machines:
             world.start(node_id)
+        self._topics.settle()
 
     # ------------------------------------------------------------------------------------ its turns
 

@@ -6,11 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.testing.network import NetworkOptions
 
 __all__ = ["FaultRates", "TopicOptions", "WorldOptions", "differing"]
+
+
+_CHANGES: Final = ("min_isr", "grow", "passing_topic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,12 @@ class FaultRates:
     rot: int = 1
     io_error: int = 1
     disk_full: int = 1
+    min_isr: int = 0
+    """``min.insync.replicas`` of a topic is raised, or set back. Like the next two no fault."""
+    grow: int = 0
+    """A topic gets one more partition."""
+    passing_topic: int = 0
+    """A topic without clients is made, or deleted."""
 
     @classmethod
     def none(cls) -> FaultRates:
@@ -98,7 +108,7 @@ class WorldOptions:
     def drawn(cls, random: Random) -> WorldOptions:
         """Draw options from ``random``. Each run gets another mix of settings and faults (swarm testing)."""
         nodes = random.choice([3, 3, 3, 4, 5])
-        return cls(
+        options = cls(
             nodes=nodes,
             topics=_topics(random, nodes),
             producers=random.choice([1, 1, 2]),
@@ -131,6 +141,9 @@ class WorldOptions:
             ),
             clock_error_ppm=random.choice([0, 0, 45_000]),
         )
+        # Last, so that the seeds without them are as they were before these were drawn.
+        changes = {kind: random.choice([0, 0, 0, 3]) for kind in _CHANGES}
+        return dataclasses.replace(options, faults=dataclasses.replace(options.faults, **changes))
 
 
 def differing(options: object) -> str:
@@ -170,6 +183,8 @@ def _topics(random: Random, nodes: int) -> tuple[TopicOptions, ...]:
 
 
 def _faults(random: Random) -> FaultRates:
-    kinds = [one.name for one in dataclasses.fields(FaultRates) if not one.name.endswith("_ms")]
+    kinds = [
+        one.name for one in dataclasses.fields(FaultRates) if not one.name.endswith("_ms") and one.name not in _CHANGES
+    ]
     weights = {kind: random.choice([0, 1, 1, 3]) for kind in kinds}
     return FaultRates(interval_ms=random.choice([50, 100, 300, 800]), lasting_ms=random.choice([200, 1500]), **weights)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from pyreplog.client import Consumer
 from pyreplog.controller import (
@@ -36,7 +36,14 @@ from pyreplog.testing.network import SimNetwork, SimTransport
 from pyreplog.testing.options import TopicOptions, WorldOptions
 from pyreplog.testing.workload import SimConsumer, SimProducer
 from pyreplog.values import TopicPartition
-from pyreplog.wire import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse, Request
+from pyreplog.wire import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    Request,
+    RequestBody,
+)
 
 __all__ = ["SimCluster"]
 
@@ -87,6 +94,9 @@ class SimCluster(ABC):
         self.endpoint: ControllerServer | None = None
         self.controller_starts = 0
         """How often a controller has started."""
+        self.passing_topic = TopicOptions("passing", partitions=2, durability="os")
+        """A topic that no client uses, and that :class:`TopicEvents` makes and deletes."""
+        self._decided = -1
         self.cluster_id = ""
         """The replicas that the controller does not trust, with their ends, by partition."""
         self.delete_asked: dict[TopicPartition, int] = {}
@@ -221,23 +231,25 @@ class SimCluster(ABC):
 
     def _create_topics(self) -> None:
         assert self.endpoint is not None
-        wanted = [
-            CreatableTopic(
-                one.name,
-                one.partitions,
-                one.replication_factor,
-                configs=[CreatableTopicConfig(key, value) for key, value in one.config.items()],
-            )
-            for one in self.options.topics
-        ]
-        replies = self.endpoint.authority.step(
-            [Request("world", 0, CreateTopicsRequest(wanted))], self.clock.monotonic_ns()
-        )
-        (body,) = [reply.body for reply in replies if reply.peer == "world"]
+        body = self.decide(CreateTopicsRequest([self.creatable(one) for one in self.options.topics]))
         assert isinstance(body, CreateTopicsResponse)
         assert all(topic.error_code == 0 for topic in body.topics), body
+
+    def creatable(self, topic: TopicOptions) -> CreatableTopic:
+        """Return the topic as a request creates it."""
+        configs = [CreatableTopicConfig(key, value) for key, value in topic.config.items()]
+        return CreatableTopic(topic.name, topic.partitions, topic.replication_factor, configs=configs)
+
+    def decide(self, body: RequestBody) -> Any:
+        """Let the controller carry out a request at once, and return its answer. None: it does not run."""
+        if self.endpoint is None:
+            return None
+        self._decided += 1
+        request = Request("world", self._decided, body)
+        replies = self.endpoint.authority.step([request], self.clock.monotonic_ns())
         self.endpoint.send([reply for reply in replies if reply.peer != "world"])
         self._after(CONTROLLER_ADDRESS)
+        return next((reply.body for reply in replies if reply.peer == "world"), None)
 
     def _chance(self) -> Random:
         return Random(self.random.getrandbits(64))
@@ -446,7 +458,7 @@ class SimCluster(ABC):
 
     def topic_options(self, name: str) -> TopicOptions:
         """Return the options of a topic."""
-        return next(one for one in self.options.topics if one.name == name)
+        return next(one for one in (*self.options.topics, self.passing_topic) if one.name == name)
 
     # ------------------------------------------------------------------------------------ accidents
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -107,6 +107,10 @@ class SimProducer:
         """Whether the outcome of every attempt is known."""
         return not self._open
 
+    def refresh(self, topic: str) -> None:
+        """Ask for a topic again, which may have more partitions."""
+        self._machine.refresh(topic)
+
     def begin_again(self) -> None:
         """Send again, and let :meth:`wants_success` wait until a later append to each partition succeeds."""
         self.sending = True
@@ -147,7 +151,8 @@ class SimProducer:
     def _burst(self, topic: TopicOptions) -> None:
         random = self._random
         for _ in range(random.randint(1, self._burst_max)):
-            topic_partition = TopicPartition(topic.name, random.randrange(topic.partitions))
+            count = max(topic.partitions, self._machine.partition_count(topic.name))
+            topic_partition = TopicPartition(topic.name, random.randrange(count))
             number = self._counts[topic_partition] = self._counts.get(topic_partition, 0) + 1
             padding = b"." * random.randint(0, self._size_max)
             value = b"%d:%s:%d:%s" % (self.number, str(topic_partition).encode(), number, padding)
@@ -187,7 +192,7 @@ class SimConsumer:
         machine_class: type[Consumer] = Consumer,
     ) -> None:
         self.address = f"consumer-{number}"
-        self.read: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+        self.read: dict[TopicPartition, list[tuple[int, bytes]]] = defaultdict(list)
         self.fresh: list[Record] = []
         """The records that the last turn returned."""
         self.lost_position: list[OffsetOutOfRangeError] = []
@@ -210,6 +215,10 @@ class SimConsumer:
         if self._assigned:
             return wake
         return self._retry_ns if wake is None else min(wake, self._retry_ns)
+
+    def refresh(self, topic: str) -> None:
+        """Ask for a topic again, which may have more partitions."""
+        self._machine.refresh(topic)
 
     def poll(self) -> None:
         """Take one turn: read all records that are there."""
@@ -248,7 +257,7 @@ class SimConsumer:
                 machine.want(topic.name)
         self._retry_ns = self._clock.monotonic_ns() + 50 * _MS
         if known:
-            machine.assign(self._wanted)
+            machine.assign(self._wanted, [topic.name for topic in self._topics])
             for topic_partition in self._wanted:
                 machine.seek(*topic_partition, 0)
             self._assigned = True

@@ -51,6 +51,9 @@ FAULTS = (
     "rot",
     "io_error",
     "disk_full",
+    "min_isr",
+    "grow",
+    "passing_topic",
 )
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
