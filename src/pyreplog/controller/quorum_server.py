@@ -34,6 +34,7 @@ from pyreplog.errors import (
     CorruptError,
     NotControllerError,
     OutcomeUnknownError,
+    RemoteProtocolError,
     StorageError,
     UnsupportedVersionError,
 )
@@ -96,6 +97,9 @@ _ANSWERS_OF_THE_QUORUM: Final = (
     FetchSnapshotResponse,
 )
 
+_UNREADABLE: Final = (CorruptError, RemoteProtocolError, UnsupportedVersionError)
+"""The errors of a server that reads the committed records."""
+
 _log = logging.getLogger("pyreplog")
 
 
@@ -142,7 +146,7 @@ class QuorumServer:
         self._committed = CommittedMetadata(raft, store)
         try:
             self._committed.load()
-        except (CorruptError, UnsupportedVersionError) as error:
+        except _UNREADABLE as error:
             self.failure = error
         if raft.storage.failure is not None:
             self.failure = raft.storage.failure
@@ -298,7 +302,7 @@ class QuorumServer:
                 self._committed.work(now_ns)
         except (StorageError, OutcomeUnknownError) as error:
             self._fail_if_ended(error)
-        except (CorruptError, UnsupportedVersionError) as error:  # in what this server reads
+        except _UNREADABLE as error:
             self._give_up(error)
         for peer, correlation_id, body in self._fetches.serve(self.image, now_ns):
             self._send_answer(peer, correlation_id, body)
