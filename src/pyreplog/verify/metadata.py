@@ -19,7 +19,7 @@ from pyreplog.verify import states
 from pyreplog.verify.batches import Broken, CheckedBatch, Window, walk
 from pyreplog.verify.codecs import SIZE_MAX, TooLarge, Unavailable, Undecodable
 from pyreplog.verify.findings import Level, Report
-from pyreplog.verify.folder import segment_files
+from pyreplog.verify.folder import Facts, segment_files
 from pyreplog.verify.metadata_records import BadRecord, MetadataState
 from pyreplog.verify.producers import control_type
 from pyreplog.verify.records import Malformed, PlainRecord, batch_records
@@ -98,6 +98,24 @@ def newest_metadata(disk: Disk, roots: Sequence[str]) -> MetadataFacts | None:
             except StorageError:
                 continue  # the look at the root tells of it
     return max(found, key=lambda facts: (facts.last_epoch, facts.end), default=None)
+
+
+def compare_metadata(copies: Sequence[Facts], book: Report) -> None:
+    """Compare the metadata logs of a cluster's nodes: if two of them have the same batch, all batches before it are the
+    same. Behind the last common batch a log may have records that no majority has."""
+    for number, other in enumerate(copies):
+        for first in copies[:number]:
+            mine, theirs = ({row[0]: row for row in facts.batches} for facts in (first, other))
+            common = max((base for base, row in mine.items() if theirs.get(base) == row), default=-1)
+            start = max(first.start, other.start)
+            bases = sorted(base for base in mine.keys() | theirs.keys() if start <= base < common)
+            wrong = next((base for base in bases if mine.get(base) != theirs.get(base)), None)
+            if wrong is not None:
+                text = f"it holds another batch at offset {wrong} than {first.path}, and the same one at {common}"
+                book.damage(
+                    other.path, text, "compare with the other nodes, and replace the node that differs", start=wrong
+                )
+                break
 
 
 class _FolderCheck:

@@ -35,6 +35,7 @@ from pyreplog.verify.metadata import (
     METADATA_TOPIC,
     check_bootstrap,
     check_metadata,
+    compare_metadata,
     has_metadata,
 )
 from pyreplog.verify.nodes import NODES, check_nodes
@@ -492,10 +493,10 @@ def _check_log(disk: Disk, log: OneLog, book: Report, *, deep: bool, max_batch_b
     copies: dict[tuple[str, int], list[Facts]] = {}
     for root in log.roots:
         for facts in check_root(disk, root.path, book, deep=deep, compare=True, max_batch_bytes=max_batch_bytes):
-            if facts.path not in apart and facts.topic != METADATA_TOPIC:
+            if facts.path not in apart:
                 copies.setdefault((facts.topic, facts.partition), []).append(facts)
-    for facts_of_copies in copies.values():
-        _compare(facts_of_copies, book)
+    for (topic, _), facts_of_copies in copies.items():
+        (compare_metadata if topic == METADATA_TOPIC else _compare)(facts_of_copies, book)
 
 
 def _compare(copies: list[Facts], book: Report) -> None:

@@ -251,6 +251,24 @@ def test_a_folder_that_the_metadata_does_not_know(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("case", ["a tail of its own", "another record below a common one"])
+def test_the_logs_of_two_nodes_agree_below_their_last_common_batch(tmp_path: Path, case: str) -> None:
+    """Raft's log matching: a deposed leader may have records of its own at the end, and nowhere else."""
+    path = tmp_path / "data"
+    cluster(path)
+    log = path / "node-2" / made.NAME / f"{0:020}.log"
+    record = [TopicRecord("other", TOPIC_ID)]
+    if case == "a tail of its own":
+        log.write_bytes(log.read_bytes() + made.batch(2, 1, record))
+        assert damage_of(path) == []
+        return
+    whole_log = (path / "node-1" / made.NAME / f"{0:020}.log").read_bytes()
+    first = made.batch(0, 1, [made.leader_change()])
+    second = len(log.read_bytes()) - len(first)
+    log.write_bytes(first + made.batch(1, 1, record) + whole_log[len(first) + second :])
+    assert [file for file, text in damage_of(path) if "another batch at offset 1 than" in text] == [str(log.parent)]
+
+
 def test_a_metadata_folder_without_a_segment_is_checked(tmp_path: Path) -> None:
     """A new node has only the snapshot that formatting wrote, and its vote."""
     root = copy_of("clean-4.3.1", tmp_path / "broker")
