@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from pyreplog.cli.resuming import parse_places
+from pyreplog.controller.image_store import StoredEnd, StoredMark, decode_mark, entry_sum
 from pyreplog.controller.state import decode
 from pyreplog.errors import LockedError
 from pyreplog.log import LogRoot
@@ -36,6 +37,7 @@ from pyreplog.verify.vote import Vote, quorum_state
 from pyreplog.wire import (
     KRaftVersionRecord,
     LeaderChangeMessage,
+    PartitionRecord,
     VotersRecord,
     decode_control_record,
     decode_record,
@@ -184,6 +186,18 @@ def test_what_recovery_kept_is_part_of_a_batch() -> None:
     (name,) = (name for name in GOLDEN if name.startswith("torn/"))
     assert golden(name) == bytes(formats.batch(17, 1, 4))[:40]
     assert name.endswith(f"-0-{len(golden('root/orders-1/00000000000000000000.log'))}-0")
+
+
+def test_a_stored_image_is_read() -> None:
+    """An entry, a mark and a note say what they were made of."""
+    key, value = golden("stored_image/entry.key"), golden("stored_image/entry.value")
+    record = decode_record(value)
+    assert isinstance(record, PartitionRecord)
+    assert (record.partition_id, record.topic_id, record.leader_epoch) == (1, formats.TOPIC_ID, 3)
+    mark = decode_mark(golden("stored_image/mark.value"))
+    assert mark == StoredMark(StoredEnd(1041, 3), 1, entry_sum(key, value))
+    note = parse_state(golden("stored_image/replog.image"), "note")
+    assert (note["size"], note["crc"]) == ("106135552", "7c1e5d9c")
 
 
 def test_a_summary_is_read() -> None:

@@ -1,4 +1,4 @@
-"""The entries of the stored image: which key and value restate each part of an image.
+"""The entries of the stored image: a key and a value for each part of an image.
 
 Keys sort in the order in which the records can be applied: feature levels, brokers, defaults, the next
 producer id, then each topic with its settings and its partitions. Format: docs/internals/format/stored_image.md.
@@ -61,7 +61,7 @@ class ImageEntries:
         self._encoder = PartitionEncoder()
 
     def of_record(self, image: MetadataImage, record: MetadataRecord) -> list[Entry]:
-        """Return the entries that ``record`` changed. ``image`` has applied it, and none after it.
+        """Return the entries that ``record`` changed. It is the last record that ``image`` applied.
 
         The settings and partitions of a removed topic are not among them.
         """

@@ -26,7 +26,7 @@ from pyreplog.ports import Clock, Disk, Store
 from pyreplog.record import crc32c
 from pyreplog.wire import MetadataRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 
-__all__ = ["ImageStore", "StoredEnd"]
+__all__ = ["ImageStore", "StoredEnd", "StoredMark", "decode_mark", "encode_mark", "entry_sum", "format_note"]
 
 STORE_NAME: Final = "replog.image.db"
 NOTE_NAME: Final = "replog.image"
@@ -39,6 +39,7 @@ _VERSION: Final = 1
 _MARK_KEY: Final = b"!"
 _MARK: Final = struct.Struct(">BqiqQ")
 """Version, offset and epoch of the last record, number and sum of the entries. A CRC-32C follows."""
+_CRC_SIZE: Final = 4
 _SUM_MASK: Final = (1 << 64) - 1
 
 _log = logging.getLogger("pyreplog")
@@ -51,6 +52,33 @@ class StoredEnd(NamedTuple):
     epoch: int
 
 
+class StoredMark(NamedTuple):
+    """The entry that says how far a store goes. ``total`` is the sum of the entries' checksums."""
+
+    end: StoredEnd
+    entry_count: int
+    total: int
+
+
+def encode_mark(mark: StoredMark) -> bytes:
+    """Return the value of a mark."""
+    data = _MARK.pack(_VERSION, *mark.end, mark.entry_count, mark.total)
+    return data + crc32c(data).to_bytes(_CRC_SIZE, "big")
+
+
+def decode_mark(data: bytes) -> StoredMark | None:
+    """Return the mark in ``data``; None if it is none, or that of another version."""
+    if len(data) != _MARK.size + _CRC_SIZE or crc32c(data[:-_CRC_SIZE]) != int.from_bytes(data[-_CRC_SIZE:], "big"):
+        return None
+    version, offset, epoch, count, total = _MARK.unpack_from(data)
+    return StoredMark(StoredEnd(offset, epoch), count, total) if version == _VERSION else None
+
+
+def entry_sum(key: bytes, value: bytes) -> int:
+    """Return the part of an entry in the sum of its store."""
+    return crc32c(key + value)
+
+
 class _Changes:
     """Entries that are written together; ``end``: the last record among them."""
 
@@ -59,6 +87,11 @@ class _Changes:
     def __init__(self, end: StoredEnd) -> None:
         self.end = end
         self.entries: dict[bytes, bytes | None] = {}
+
+
+def format_note(boot_id: str, size: str, crc: str) -> bytes:
+    """Return the content of the file that vouches for a store; no ``crc``: the store is open."""
+    return format_state({"version": "1", "boot_id": boot_id, "size": size, "crc": crc})
 
 
 class ImageStore:
@@ -154,8 +187,8 @@ class ImageStore:
             file.close()
 
     def _write_note(self, size: str, crc: str) -> None:
-        note = {"version": "1", "boot_id": self._disk.boot_id(self._folder), "size": size, "crc": crc}
-        replace_file(self._disk, self._note, format_state(note), durable=False)
+        data = format_note(self._disk.boot_id(self._folder), size, crc)
+        replace_file(self._disk, self._note, data, durable=False)
 
     def _open(self) -> None:
         self._write_note("", "")
@@ -164,22 +197,21 @@ class ImageStore:
     def _load(self, has: Callable[[StoredEnd], bool]) -> MetadataImage | None:
         assert self._store is not None
         mark = self._store.get([_MARK_KEY])[0]
-        if mark is None or len(mark) != _MARK.size + 4 or crc32c(mark[:-4]) != int.from_bytes(mark[-4:], "big"):
+        found = None if mark is None else decode_mark(mark)
+        if found is None or not has(found.end):
             return None
-        version, offset, epoch, count, total = _MARK.unpack_from(mark)
-        if version != _VERSION or not has(StoredEnd(offset, epoch)):
-            return None
-        loader = ImageLoader(offset)
+        end, count, total = found
+        loader = ImageLoader(end.offset)
         try:
             self._read_all(self._store, loader)
         except (CorruptError, RemoteProtocolError, InternalError, UnsupportedVersionError):
             return None
         if (self._count, self._sum) != (count, total):
             return None
-        self._end = StoredEnd(offset, epoch)
+        self._end = end
         self._is_begun = self._is_built = True
         self._due_ns = 0 if self._orphans else None
-        loader.image.offset = offset
+        loader.image.offset = end.offset
         return loader.image
 
     def _read_all(self, store: Store, loader: ImageLoader) -> None:
@@ -189,7 +221,7 @@ class ImageStore:
         count = total = 0
         while entries := store.read_from(start, SLICE):
             for key, value in entries:
-                total += crc32c(key + value)
+                total += entry_sum(key, value)
                 prefix = key[:PREFIX_SIZE]
                 if prefix != topic and key[:1] == TOPIC:
                     if key[PREFIX_SIZE:] != NAME_PART:  # of a removed topic
@@ -292,14 +324,13 @@ class ImageStore:
         for (key, value), old in zip(changes, store.get([key for key, _ in changes]), strict=True):
             if old is not None:
                 count -= 1
-                total -= crc32c(key + old)
+                total -= entry_sum(key, old)
             if value is not None:
                 count += 1
-                total += crc32c(key + value)
+                total += entry_sum(key, value)
         total &= _SUM_MASK
         if self._is_built:
-            mark = _MARK.pack(_VERSION, *end, count, total)
-            changes.append((_MARK_KEY, mark + crc32c(mark).to_bytes(4, "big")))
+            changes.append((_MARK_KEY, encode_mark(StoredMark(end, count, total))))
         store.write(changes)
         self._count, self._sum = count, total
 

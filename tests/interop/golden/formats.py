@@ -15,6 +15,9 @@ from typing import Final
 
 from pyreplog.cli.resuming import ImportedUpTo, format_places
 from pyreplog.config import LogConfig
+from pyreplog.controller.image import MetadataImage
+from pyreplog.controller.image_entries import ImageEntries
+from pyreplog.controller.image_store import StoredEnd, StoredMark, encode_mark, entry_sum, format_note
 from pyreplog.controller.state import decode, encode
 from pyreplog.log import Log, LogRoot
 from pyreplog.log.backup_note import BackupNote, write_backup_note
@@ -261,6 +264,20 @@ def metadata() -> dict[str, bytes]:
     return {**files_of(disk, METADATA_FOLDER), f"{METADATA_FOLDER}/00000000000000000000.log": log}
 
 
+def stored_image() -> dict[str, bytes]:
+    """One entry of a stored image, the mark of a store with that entry alone, and the note beside a closed store."""
+    image = MetadataImage()
+    image.apply(0, TopicRecord("orders", TOPIC_ID))
+    image.apply(1, PartitionRecord(1, TOPIC_ID, (1, 2, 3), (1, 2), leader=1, leader_epoch=3, partition_epoch=7))
+    key, value = ImageEntries().partition(image.topics[TOPIC_ID], 1)
+    return {
+        "stored_image/entry.key": key,
+        "stored_image/entry.value": value,
+        "stored_image/mark.value": encode_mark(StoredMark(StoredEnd(1041, 3), 1, entry_sum(key, value))),
+        "stored_image/replog.image": format_note("5d9c7c1e-8f8e-4f55-9e6b-0c8f4f2f3b11", "106135552", "7c1e5d9c"),
+    }
+
+
 NODES: Final = {1: "/disk1/n1", 2: "/disk2/\udcff n2", 3: "node-3"}
 
 
@@ -276,6 +293,7 @@ def golden() -> dict[str, bytes]:
         **summary(),
         **backup_note(),
         **metadata(),
+        **stored_image(),
         "nodes/cluster/replog.nodes": format_state(format_nodes(NODES)),
         "nodes/node/replog.nodes": format_state(format_nodes({}, "/srv/data")),
         "import/replog.import": format_state(format_places(IMPORTS)),
