@@ -124,6 +124,8 @@ class Elections(NodeState):
             code = int(ErrorCode.INVALID_REQUEST)
         elif part.leader_epoch > self.epoch or self.leader_id is None:
             self.become_follower(part.leader_epoch, part.leader_id, self._address_in(body, request.source))
+        elif isinstance(self.role, Following) and part.leader_id == self.leader_id:
+            self.role.address = self._address_in(body, request.source)  # perhaps it has moved
         result = BeginQuorumEpochPartitionResult(0, code, self.known_leader(), self.epoch)
         self.answer(
             request.source,
