@@ -60,6 +60,7 @@ __all__ = [
     "OutcomeUnknownError",
     "PreferredLeaderNotAvailableError",
     "ProtocolError",
+    "QuorumLostError",
     "PyreplogError",
     "ReadOnlyError",
     "ReentrantCallError",
@@ -488,6 +489,11 @@ class RemoteProtocolError(ProtocolError):
 class ForkedError(PyreplogError):
     """The object belongs to the parent process, and this process is a fork of it: open the log or cluster again
     here."""
+
+
+class QuorumLostError(PyreplogError):
+    """The cluster cannot start, because a majority of its voters cannot. The text says which are missing, and the
+    command that goes on without them."""
 
 
 class InternalError(PyreplogError):

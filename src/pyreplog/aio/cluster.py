@@ -228,6 +228,15 @@ class Cluster:
             end_timestamp=end_timestamp,
         )
 
+    def node(self, node_id: int) -> ClusterNode:
+        """Return the node with this number, from 1. A missing one raises IndexError."""
+        return self._nodes[self._cluster.node(node_id).node_id - 1]
+
+    async def controller(self) -> ClusterNode | None:
+        """Return the node whose vote made it the active controller, or None while there is none."""
+        found = await self._calls.read(lambda: self._cluster.controller)
+        return None if found is None else self._nodes[found.node_id - 1]
+
     async def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
         """Return the node that leads the partition now, or None if there is no leader."""
         found = await self._calls.read(self._cluster.leader, topic, partition)

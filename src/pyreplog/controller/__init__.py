@@ -42,8 +42,10 @@ if TYPE_CHECKING:
         LocalController,
     )
     from pyreplog.controller.placement import place
+    from pyreplog.controller.quorum_server import QuorumServer, controller_address
     from pyreplog.controller.recovery import PossibleLoss, QuorumRecovery, image_in, recover_quorum
     from pyreplog.controller.state import ControllerState, decode, encode, load, read_state, store
+    from pyreplog.controller.stored_metadata import StoredMetadata, read_stored
     from pyreplog.controller.topics import PARTITIONS_MAX, new_id
 
 __all__ = [
@@ -71,7 +73,10 @@ __all__ = [
     "PartitionDecision",
     "TopicImage",
     "UncleanElection",
+    "QuorumServer",
+    "StoredMetadata",
     "change_record",
+    "controller_address",
     "convert_cluster",
     "decode",
     "describe_cluster",
@@ -87,6 +92,7 @@ __all__ = [
     "place",
     "read_state",
     "recover_quorum",
+    "read_stored",
     "store",
 ]
 
@@ -119,7 +125,9 @@ __getattr__, __dir__ = lazy_door(
         ".local_controller": ["CONTROLLER_ADDRESS", "ControllerReply", "ControllerServer", "LocalController"],
         ".placement": ["place"],
         ".recovery": ["PossibleLoss", "QuorumRecovery", "image_in", "recover_quorum"],
+        ".quorum_server": ["QuorumServer", "controller_address"],
         ".state": ["ControllerState", "decode", "encode", "load", "read_state", "store"],
+        ".stored_metadata": ["StoredMetadata", "read_stored"],
         ".topics": ["PARTITIONS_MAX", "new_id"],
     },
 )

@@ -23,7 +23,9 @@ from pyreplog.quorum.effects import (
 from pyreplog.quorum.raft import RaftNode
 from pyreplog.quorum.raft_log import clear_quorum, format_quorum, is_formatted
 from pyreplog.quorum.recovery import make_only_voter
+from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots
 from pyreplog.quorum.storage import ControlEntry, HardState, LogBatch, QuorumStorage, SnapshotInProgress
+from pyreplog.quorum.voter_records import voters_of
 from pyreplog.quorum.voters import (
     NO_VOTERS,
     Identity,
@@ -58,6 +60,7 @@ __all__ = [
     "Send",
     "SnapshotInProgress",
     "SnapshotInstalled",
+    "SnapshotReader",
     "TimerDue",
     "VoteResult",
     "Voter",
@@ -66,7 +69,9 @@ __all__ = [
     "clear_quorum",
     "format_quorum",
     "is_formatted",
+    "list_snapshots",
     "majority_offset",
     "make_only_voter",
     "vote_result",
+    "voters_of",
 ]

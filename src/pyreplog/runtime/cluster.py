@@ -19,13 +19,14 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, Self, SupportsIndex,
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
 from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig
 from pyreplog.config import NodeConfig, Permissions, check_seconds, whole
+from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ClosedError, ConfigError, ForkedError, PyreplogError, UnknownTopicError, copy_for_raise
 from pyreplog.log import make_folder, open_readers, refuse_unfinished, with_reserve
 from pyreplog.ports import Clock, Disk, Lock
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.at_exit import end_on_sigterm, forget, remember
 from pyreplog.runtime.clients import Clients
-from pyreplog.runtime.cluster_node import ClusterNode, Nodes, close_disk
+from pyreplog.runtime.cluster_node import ClusterNode, Nodes
 from pyreplog.runtime.cluster_options import (
     ClusterOptions,
     ClusterReaderSettings,
@@ -34,16 +35,17 @@ from pyreplog.runtime.cluster_options import (
 )
 from pyreplog.runtime.cluster_reader import ReaderFace
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
-from pyreplog.runtime.controller_host import ControllerHost
+from pyreplog.runtime.controller_host import ControllerHost, close_disk
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
+from pyreplog.runtime.local_controller_host import LocalControllerHost
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.producer import Producer
+from pyreplog.runtime.quorum_host import QuorumHost
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.spool_applier import SpoolApplier
-from pyreplog.runtime.state_check import check_state
 from pyreplog.runtime.views import ReaderView
 from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, OwnedLock, SystemDisk
@@ -83,6 +85,8 @@ class Cluster:
 
     _network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
     """Carries the messages between nodes, controller and clients; tests replace it by one with faults."""
+    _new_has_quorum: ClassVar[bool] = False
+    """Whether a new cluster is governed by a quorum of its nodes, and not by one controller with a file."""
 
     def __new__(cls, *args: object, mode: object = "a", **settings: object) -> Self:
         """Return a :class:`~pyreplog.ClusterReader` for ``mode="r"``; its own ``__init__`` runs."""
@@ -160,14 +164,31 @@ class Cluster:
         )
         self._disk = disk = self._make_disk("controller")
         self._folders = NodeFolders(disk, path, options.nodes, anchor=options.disk is None)
-        self._controller = controller = ControllerHost(disk, path, options.config, options.clock, driver)
+        self._controller = controller = self._make_host()
         self._nodes = nodes = NodeGroup(path, driver, controller, self._folders)
-        self._advice = Advice(nodes.nodes, controller.topic_names, controller.leaderless, nodes.refusals)
+        self._advice = Advice(
+            nodes.nodes, controller.topic_names, controller.leaderless, nodes.refusals, controller.lack
+        )
         self._clients = Clients(
             driver, options.clock, nodes.addresses, controller.addresses, controller.batch_limit, self._advice, path
         )
         if disk.stat(path) is None:
             make_folder(disk, path)
+
+    def _make_host(self) -> ControllerHost:
+        """Return the host of the kind that the folder shows; for a new cluster, the kind of this class."""
+        options, folders = self._options, self._folders
+        if self._disk.stat(f"{self._path}/{STATE_FILE}") is None and (
+            self._new_has_quorum or folders.hold_quorum(lambda number: self._make_disk(f"node-{number}"))
+        ):
+            return QuorumHost(
+                options.config,
+                options.clock,
+                self._driver,
+                folders,
+                lambda number: self._make_disk(f"node-{number}"),
+            )
+        return LocalControllerHost(self._disk, self._path, options.config, options.clock, self._driver, folders)
 
     def _start(self) -> None:
         """Lock the folder, start the controller and its nodes, and open the cluster for clients."""
@@ -175,8 +196,7 @@ class Cluster:
         wait = options.wait
         self._lock = wait.call(lambda: with_reserve(disk, path, lambda: disk.lock(f"{path}/{LOCK_NAME}", "a cluster")))
         refuse_unfinished(disk, [path])
-        check_state(disk, path, self._folders)
-        self._controller.start()
+        self._controller.load()
         count = self._nodes.count(is_asked=options.nodes is not None)
         make_node = partial(
             ClusterNode,
@@ -361,6 +381,21 @@ class Cluster:
         """The nodes, in the order of their numbers: ``nodes[0]`` is node 1. A missing one raises
         IndexError."""
         return Nodes(self._nodes.nodes)
+
+    def node(self, node_id: int) -> ClusterNode:
+        """Return the node with this number, from 1. A missing one raises IndexError."""
+        number = whole("node_id", node_id)
+        for node in self._nodes.nodes:
+            if node.node_id == number:
+                return node
+        raise IndexError(f"there is no node {number}: the nodes are 1 to {len(self._nodes.nodes)}")
+
+    @property
+    def controller(self) -> ClusterNode | None:
+        """The node whose vote made it the active controller; None while there is none, because a
+        majority of the voters is down or an election goes on."""
+        active = self._driver.run_exclusively(lambda: self._controller.active_id)
+        return None if active is None else self.node(active)
 
     @property
     def cluster_id(self) -> str:

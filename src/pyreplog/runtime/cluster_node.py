@@ -8,11 +8,12 @@ from random import Random, SystemRandom
 from typing import Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog.config import NodeConfig, check_seconds, whole
+from pyreplog.controller import QuorumServer
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
-from pyreplog.runtime.controller_host import ControllerHost
+from pyreplog.runtime.controller_host import ControllerHost, close_disk
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.node_folders import NodeFolders
@@ -20,7 +21,7 @@ from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 
-__all__ = ["ClusterNode", "Nodes", "close_disk"]
+__all__ = ["ClusterNode", "Nodes"]
 
 _log = logging.getLogger("pyreplog")
 T = TypeVar("T")
@@ -58,7 +59,10 @@ class ClusterNode:
         self._config = config
         self._trusted = trusted
         self._node: Node | None = None
+        self._server: QuorumServer | None = None
         self._driven: DrivenMachine | None = None
+        self._server_driven: DrivenMachine | None = None
+        self._root: LogRoot | None = None
         self._disk: Disk | None = None
         self._failure: Exception | None = None
         self._paused = False
@@ -175,17 +179,23 @@ class ClusterNode:
 
     # ----------------------------------------------------------------------------------------- life
 
-    def _start(self, listener: RecoveryListener | None = None) -> None:
-        """Open the folder and start the node. ``listener`` gets the progress of a recovery. REQUIRES that no machine
-        runs. Raises the errors of the disk, the lock and damaged files."""
-        assert self._node is None, "a running node is not started again"
-        if listener is None:
-            with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
-                self._start(recovery)
-            return
+    def _start(self) -> None:
+        """Open the folder and start the node. REQUIRES that no machine runs. Raises the errors of the disk, the lock
+        and damaged files."""
+        with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
+            self._open(recovery)
+        self._run()
+
+    @property
+    def _opened(self) -> tuple[Disk, LogRoot] | None:
+        """The node's disk and its open root; None if it is not open."""
+        return None if self._root is None or self._disk is None else (self._disk, self._root)
+
+    def _open(self, listener: RecoveryListener) -> None:
+        """Open the folder. ``listener`` gets the progress of a recovery."""
+        assert self._root is None, "a running node is not started again"
         controller = self._controller
         self._folders.check(self._node_id, controller.image.brokers.get(self._node_id), controller.cluster_id)
-        transport = self._driver.network.endpoint()
         disk = self._make_disk(f"node-{self._node_id}")
         try:
             root = LogRoot.open(
@@ -201,40 +211,58 @@ class ClusterNode:
         except BaseException:
             close_disk(disk)
             raise
+        self._disk, self._root = disk, root
+        tell_torn(root, f"node {self._node_id}")
+        for partition, error in root.damaged.items():
+            _log.error("node %d: %s is damaged and not served: %s", self._node_id, partition, error)
+
+    def _run(self) -> None:
+        """Start the quorum server and the node of the open folder; close the folder if that fails."""
+        disk, root = self._disk, self._root
+        assert disk is not None
+        assert root is not None
+        network = self._driver.network
+        transports = network.endpoint(), network.endpoint()
         try:
-            tell_torn(root, f"node {self._node_id}")
-            for partition, error in root.damaged.items():
-                _log.error("node %d: %s is damaged and not served: %s", self._node_id, partition, error)
+            self._server = self._controller.open_server(self._node_id, disk, root, transports[0])
             node = Node(
                 root,
                 disk,
-                transport,
+                transports[1],
                 self._clock,
                 self._config,
-                controller.address_for(self._node_id),
+                self._controller.address_for(self._node_id),
                 Random(SystemRandom().getrandbits(64)),
                 trusted=self._trusted,
             )
-            self._disk = disk
             self._failure = None
-            self._driven = self._driver.add(node, transport, self._interrupted, shared=False)
+            if self._server is not None:
+                self._server_driven = self._driver.add(self._server, transports[0], self._interrupted, shared=False)
+            self._driven = self._driver.add(node, transports[1], self._interrupted, shared=False)
             self._node = node
         except BaseException:
-            if self._driven is not None:
-                self._driver.remove(self._driven)
-                self._driven = None
-            transport.close()
+            self._drop_machines()
+            for transport in transports:
+                transport.close()
             root.close(clean=False)
-            self._disk = None
-            close_disk(disk)
+            self._forget()
             raise
 
-    def kill(self) -> None:
-        """End the node as if its process died. The controller fences it at once, as it does when a connection breaks.
-        A node that is down stays down."""
-        self._driver.run_exclusively(self._kill_and_fence)
+    @property
+    def _machines(self) -> list[DrivenMachine]:
+        """The quorum server and the node, while they run."""
+        return [driven for driven in (self._server_driven, self._driven) if driven is not None]
 
-    def _kill_and_fence(self) -> None:
+    def _drop_machines(self) -> None:
+        for driven in self._machines:
+            self._driver.remove(driven)
+
+    def kill(self) -> None:
+        """End the node as if its process died, and its vote with it. The other voters notice it at once, as they do
+        when a connection breaks. A node that is down stays down."""
+        self._driver.run_exclusively(self._kill_and_tell)
+
+    def _kill_and_tell(self) -> None:
         if self._node is not None:
             _node_log.info("node %d is killed", self._node_id)
             self._kill()
@@ -247,36 +275,35 @@ class ClusterNode:
         Raises the errors of its disk; the node ends all the same. It also ends if Ctrl-C interrupts the wait.
         """
         patience = check_seconds("timeout", timeout)
-        begun: list[tuple[Node, DrivenMachine]] = []
+        begun: list[Node] = []
         try:
             self._driver.run_exclusively(lambda: self._begin_stop(begun))
             if not begun:
                 return
-            node, driven = begun[0]
-            self._driver.mark_ready(driven)
+            node = begun[0]
+            for driven in self._machines:
+                self._driver.mark_ready(driven)
             if not self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience):
                 _log.warning("node %d ends although it still leads partitions", self._node_id)
         finally:
             if begun:
-                self._driver.run_exclusively(lambda: self._end_stopped(begun[0][0]))
+                self._driver.run_exclusively(lambda: self._end_stopped(begun[0]))
 
-    def _begin_stop(self, begun: list[tuple[Node, DrivenMachine]]) -> None:
+    def _begin_stop(self, begun: list[Node]) -> None:
         """Begin the shutdown of the node, if it runs, and add the node to ``begun``."""
         self._driver.check()
-        if self._node is not None and self._driven is not None:
-            begun.append((self._node, self._driven))
+        if self._node is not None:
+            begun.append(self._node)
             self._node.begin_shutdown()
 
     def _end_stopped(self, node: Node) -> None:
         """Close the node at the end of a shutdown. Without this it would stay in shutdown for ever."""
-        if self._node is not node:
-            return
-        if self._driven is not None:
-            self._driver.remove(self._driven)
-        try:
-            self._close()
-        finally:
-            self._controller.fence(self._node_id)
+        if self._node is node:
+            self._drop_machines()
+            try:
+                self._close()
+            finally:
+                self._controller.fence(self._node_id)
 
     def pause(self) -> None:
         """Stop the node until :meth:`resume`, like a process that was stopped: it answers no request, and the
@@ -285,7 +312,8 @@ class ClusterNode:
         def pause() -> None:
             if self._driven is not None and not self._paused:
                 self._paused = True
-                self._driver.pause(self._driven)
+                for driven in self._machines:
+                    self._driver.pause(driven)
 
         self._driver.run_exclusively(pause)
 
@@ -293,20 +321,23 @@ class ClusterNode:
         """Undo :meth:`pause`: the node goes on with its next step. If it is not paused, nothing happens."""
 
         def resume() -> None:
-            if self._driven is not None and self._paused:
-                self._driver.resume(self._driven)
+            if self._paused:
+                for driven in self._machines:
+                    self._driver.resume(driven)
             self._paused = False
 
         self._driver.run_exclusively(resume)
 
     def restart(self, timeout: float | None = 30.0) -> None:
         """Kill the node if it runs, start it from its folder, and return when it serves again (it may still be catching
-        up). Raise RequestTimedOutError after ``timeout`` seconds; the node goes on starting."""
+        up). Raise RequestTimedOutError after ``timeout`` seconds; the node goes on starting.
+
+        While a majority of the voters is down, no node serves: it returns when this node's vote is there."""
         patience = check_seconds("timeout", timeout)
 
         def begin() -> None:
             self._driver.check()
-            self._kill_and_fence()
+            self._kill_and_tell()
             self._start()
 
         self._driver.run_exclusively(begin)
@@ -315,8 +346,10 @@ class ClusterNode:
                 f"node {self._node_id} does not serve after {patience:g} s; it goes on starting: `ready` says when it"
                 " does"
             )
-        if not self.ready:
-            raise self.failure or ClosedError(f"node {self._node_id} did not start")
+        if self.failure is not None:
+            raise self.failure
+        if self._node is None:
+            raise ClosedError(f"node {self._node_id} did not start")
 
     def _retain_producers(self, producer_ids: frozenset[int]) -> None:
         """Keep these producers' sequence numbers in every open log. REQUIRES the driver."""
@@ -324,19 +357,25 @@ class ClusterNode:
             log.producers.pinned_ids = producer_ids
 
     def _settled(self) -> bool:
-        """Return whether the node serves, or has failed."""
-        return self.ready or self.failure is not None
+        """Return whether the node serves, has failed, or waits for other voters to start."""
+        return (
+            self.ready or self.failure is not None or (self._node is not None and self._controller.lack() is not None)
+        )
 
     def _kill(self) -> None:
         self._paused = False
-        if self._driven is not None:
-            self._driver.remove(self._driven)
-        self._end(None if self._node is None else self._node.kill)
+        self._drop_machines()
+        self._end(None if self._node is None else self._node.kill, is_kill=True)
 
-    def _end(self, end: Callable[[], None] | None) -> None:
-        """Call ``end`` (None: nothing), then forget the node. If a signal handler interrupts this, the next call
-        repeats all of it."""
+    def _end(self, end: Callable[[], None] | None, *, is_kill: bool = False) -> None:
+        """End the quorum server and call ``end`` (None: nothing), then forget the node. If a signal handler interrupts
+        this, the next call repeats all of it."""
         try:
+            if self._server is not None:
+                if is_kill:
+                    self._server.kill()
+                else:
+                    self._server.close()
             if end is not None:
                 end()
         except Exception as error:
@@ -346,11 +385,12 @@ class ClusterNode:
         self._forget()
 
     def _forget(self) -> None:
+        self._controller.forget_server(self._node_id)
         if self._disk is not None:
             close_disk(self._disk)
-            self._disk = None
-        self._driven = None
-        self._node = None
+        self._disk = self._root = None
+        self._driven = self._server_driven = None
+        self._node = self._server = None
         self._paused = False
 
     def _interrupted(self, error: Exception | None) -> None:
@@ -375,7 +415,7 @@ class ClusterNode:
         Raises the errors of the disk; the node is closed all the same. A second call is harmless, and completes an
         interrupted one.
         """
-        if self._driven is not None and self._driven.busy:
+        if any(driven.busy for driven in self._machines):
             self._kill()
         self._end(None if self._node is None else self._node.close)
 
@@ -397,10 +437,3 @@ class Nodes(tuple[T, ...]):
             raise IndexError(
                 f"there is no nodes[{place}]: nodes[0] to nodes[{last - 1}] are the nodes 1 to {last}"
             ) from None
-
-
-def close_disk(disk: Disk) -> None:
-    """Close ``disk`` if it has a ``close`` method: disks of tests may have none."""
-    close = getattr(disk, "close", None)
-    if close is not None:
-        close()

@@ -189,6 +189,15 @@ class ReaderFace:
         """Raise ReadOnlyError: the nodes run in the process that writes."""
         raise self._refuse("it runs no nodes")
 
+    def node(self, node_id: int) -> ClusterNode:
+        """Raise ReadOnlyError: the nodes run in the process that writes."""
+        raise self._refuse("it runs no nodes")
+
+    @property
+    def controller(self) -> ClusterNode | None:
+        """Raise ReadOnlyError: the nodes run in the process that writes."""
+        raise self._refuse("it runs no nodes")
+
     def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
         """Raise ReadOnlyError: the nodes run in the process that writes. ``describe`` returns the leader's number."""
         raise self._refuse("it runs no nodes; describe() gives the leader's number")

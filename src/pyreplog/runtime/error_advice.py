@@ -22,23 +22,27 @@ class Advice:
         topics: Callable[[], Collection[str]],
         awaited: Callable[[TopicPartition], Leaderless | None],
         refused: Callable[[str], Mapping[int, PyreplogError]],
+        lack: Callable[[], str | None] = lambda: None,
     ) -> None:
         """``nodes``: the cluster's nodes; the list must be complete before the first error is made.
 
         ``topics`` returns the names of the cluster's topics. ``awaited`` returns the nodes that may lead a leaderless
         partition, and None if it has a leader. ``refused`` returns the nodes whose disks refuse to make a copy of a
-        topic, with the errors.
+        topic, with the errors. ``lack`` returns which voters are missing while a majority of them is down.
         """
         self._nodes = nodes
         self._topics = topics
         self._awaited = awaited
         self._refused = refused
+        self._lack = lack
 
     def late(self, what: str, seconds: float | None, of: TopicPartition | None = None) -> RequestTimedOutError:
         """Return the error for a wait of ``seconds`` for ``what``, of the partition ``of`` (None: of none)."""
         down = [node.node_id for node in self._nodes if not node.ready]
         awaited = None if of is None else self._awaited(of)
-        if of is not None and awaited is not None and len(down) < len(self._nodes):
+        if (lack := self._lack()) is not None:
+            why = lack
+        elif of is not None and awaited is not None and len(down) < len(self._nodes):
             why = _leaderless(of, awaited, down)
         elif len(down) == len(self._nodes):
             why = "no node of the cluster answers. cluster.nodes[0].restart() starts the first one"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -12,6 +12,7 @@ from pyreplog.controller import STATE_FILE, BrokerImage
 from pyreplog.errors import ConfigError, CorruptError, StorageError
 from pyreplog.log import (
     CONVERTED_NAME,
+    METADATA_FOLDER,
     has_root_file,
     holds_cluster,
     is_partition,
@@ -22,6 +23,7 @@ from pyreplog.log import (
     write_nodes,
 )
 from pyreplog.ports import Disk
+from pyreplog.runtime.controller_host import close_disk
 from pyreplog.runtime.folder_opening import check_alone, folder_of
 from pyreplog.system import anchored
 
@@ -86,6 +88,17 @@ class NodeFolders:
         """Return the folder of node ``number``."""
         given = None if self._given is None else self._given.get(number)
         return given or self._stored.get(number) or f"{self._path}/node-{number}"
+
+    def hold_quorum(self, disk_of: Callable[[int], Disk]) -> bool:
+        """Return whether a node's folder holds the metadata of a quorum. ``disk_of`` returns the disk of a node."""
+        for number in range(1, self.count + 1):
+            disk = disk_of(number)
+            try:
+                if disk.stat(f"{self.of(number)}/{METADATA_FOLDER}") is not None:
+                    return True
+            finally:
+                close_disk(disk)
+        return False
 
     def outside(self) -> list[str]:
         """Return the nodes' folders that lie outside the cluster's folder."""

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pyreplog.errors import ClosedError, ConfigError, LockedError, PyreplogError, RequestTimedOutError
+from pyreplog.errors import (
+    ClosedError,
+    ConfigError,
+    LockedError,
+    PyreplogError,
+    QuorumLostError,
+    RequestTimedOutError,
+)
 from pyreplog.ports import Address
 from pyreplog.runtime.cluster_node import ClusterNode
 from pyreplog.runtime.controller_host import ControllerHost
@@ -52,27 +59,46 @@ class NodeGroup:
         return count
 
     def start(self, count: int, make: Callable[[int], ClusterNode], recovery: Recovery, wait: LockWait) -> None:
-        """Start ``count`` nodes, made by ``make``, and return when each serves or has failed."""
+        """Start ``count`` nodes, made by ``make``, and return when each serves or has failed.
+
+        Raises :class:`QuorumLostError` if no majority of the voters can start.
+        """
         for number in range(1, count + 1):
             node = make(number)
             self.nodes.append(node)
-            try:
-                # A killed process releases its locks one after another.
-                wait.call(partial(node._start, recovery))
-                self._folders.tell(number)
-            except (LockedError, ConfigError):
-                raise
-            except PyreplogError as error:
-                if error is recovery.failure:
-                    raise
-                # One damaged copy must not keep the others from serving.
-                _log.error("node %d cannot start: %s", number, error)
-                node._failure = error
+            # A killed process releases its locks one after another.
+            self._attempt(node, partial(wait.call, partial(node._open, recovery)), recovery)
+        opened = {node.node_id: found for node in self.nodes if (found := node._opened) is not None}
+        self._controller.format(opened)
+        for node in self.nodes:
+            if node._opened is not None:
+                self._attempt(node, node._run, recovery)
+        self._controller.note_started()
         self._wait_until_settled()
+
+    def _attempt(self, node: ClusterNode, act: Callable[[], None], recovery: Recovery) -> None:
+        """Call ``act`` for ``node``. One damaged copy must not keep the others from serving."""
+        try:
+            act()
+            if node.alive:
+                self._folders.tell(node.node_id)
+        except (LockedError, ConfigError):
+            raise
+        except PyreplogError as error:
+            if error is recovery.failure:
+                raise
+            _log.error("node %d cannot start: %s", node.node_id, error)
+            node._failure = error
 
     def _wait_until_settled(self) -> None:
         if not any(node.alive for node in self.nodes):
             raise self.nodes[0].failure or ClosedError("no node started")
+        lack = self._controller.lack()
+        if lack is not None:
+            raise QuorumLostError(
+                f"the cluster {self._path!r} cannot start: {lack}. If their disks are lost for good, `replog quorum"
+                f" recover {self._path}` goes on with what is left, and says what that may lose"
+            )
         if not self._driver.wait_until(lambda: all(node._settled() for node in self.nodes), START_TIMEOUT_S):
             slow = ", ".join(str(node.node_id) for node in self.nodes if not node._settled())
             raise RequestTimedOutError(

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyreplog.controller import STATE_FILE, ControllerState, load
+from pyreplog.controller import STATE_FILE, MetadataImage, load
 from pyreplog.errors import CorruptError, StorageError
-from pyreplog.log import parse_directory_name, read_epochs, read_properties, read_topic_id
+from pyreplog.log import METADATA_FOLDER, parse_directory_name, read_epochs, read_properties, read_topic_id
 from pyreplog.ports import Disk
 from pyreplog.runtime.node_folders import NodeFolders
 from pyreplog.values import TopicPartition
 
-__all__ = ["check_state"]
+__all__ = ["check_not_older", "check_state", "check_without_metadata"]
 
 
 def check_state(disk: Disk, path: str, folders: NodeFolders) -> None:
@@ -26,7 +26,8 @@ def check_state(disk: Disk, path: str, folders: NodeFolders) -> None:
     inside = [name for name in disk.list(path) if name.startswith("node-")]
     clusters = _clusters_of_nodes(disk, path, inside + (folders.outside() if state is None else []))
     if state is not None and set(clusters) <= {state.cluster_id}:
-        _check_not_older(disk, path, state, [*(f"{path}/{name}" for name in inside), *folders.outside()])
+        places = [(disk, folder) for folder in (*(f"{path}/{name}" for name in inside), *folders.outside())]
+        check_not_older(state.image, places, f"the controller's state {STATE_FILE}")
         return
     if not clusters:
         return
@@ -52,32 +53,47 @@ def _clusters_of_nodes(disk: Disk, path: str, names: Iterable[str]) -> dict[str,
     return found
 
 
-def _check_not_older(disk: Disk, path: str, state: ControllerState, folders: Iterable[str]) -> None:
-    """Raise :class:`CorruptError` if the nodes in ``folders`` hold partitions that ``state`` does
-    not know, and a partition that it does know with a later leader epoch.
+def check_not_older(image: MetadataImage, places: Iterable[tuple[Disk, str]], what: str) -> None:
+    """Raise :class:`CorruptError` if the nodes at ``places`` hold partitions that ``image`` does
+    not know, and a partition that it does know with a later leader epoch. ``what`` names the
+    metadata in the error.
 
     Leader epochs are read only if there are unknown partitions, because a root may hold thousands.
     """
-    found = {folder: _partitions(disk, folder) for folder in folders}
+    found = [(disk, folder, _partitions(disk, folder)) for disk, folder in places]
     known = {
         TopicPartition(topic.name, number): (topic.topic_id, partition.leader_epoch)
-        for topic in state.image.topics.values()
+        for topic in image.topics.values()
         for number, partition in topic.partitions.items()
     }
-    unknown = [f"{folder}/{name}" for folder, names in found.items() for name, key in names.items() if key not in known]
-    for folder, names in found.items() if unknown else ():
+    unknown = [f"{folder}/{name}" for _, folder, names in found for name, key in names.items() if key not in known]
+    for disk, folder, names in found if unknown else ():
         for name, key in names.items():
             if key in known:
                 topic_id, epoch = known[key]
                 latest = _latest_epoch(disk, f"{folder}/{name}", topic_id)
                 if latest > epoch:
                     raise CorruptError(
-                        f"the controller's state {STATE_FILE} is older than the nodes' folders: {folder}/{name} is of"
-                        f" leader epoch {latest}, and the file knows {epoch}. Opening would set aside {unknown[0]},"
-                        " which the file does not name. Put back the latest file of this cluster; the records are in"
-                        " the nodes' folders, and each can be read as it is",
-                        file=f"{path}/{STATE_FILE}",
+                        f"{what} is older than the nodes' folders: {folder}/{name} is of leader epoch {latest}, and"
+                        f" the metadata knows {epoch}. Opening would set aside {unknown[0]}, which the metadata does"
+                        " not name. Put back the latest metadata of this cluster; the records are in the nodes'"
+                        " folders, and each can be read as it is",
+                        file=folder,
                     )
+
+
+def check_without_metadata(places: Iterable[tuple[Disk, str]]) -> None:
+    """Raise :class:`CorruptError` if a node at ``places`` holds partitions: without metadata, its start would set
+    them aside."""
+    for disk, folder in places:
+        names = _partitions(disk, folder)
+        if names:
+            raise CorruptError(
+                f"no node holds the metadata of the cluster (the folder {METADATA_FOLDER}), and {folder} holds"
+                f" {next(iter(names))}: put the voters' folders back. The records are in the nodes' folders, and each"
+                " can be read as it is",
+                file=folder,
+            )
 
 
 def _partitions(disk: Disk, folder: str) -> dict[str, TopicPartition]:
@@ -87,7 +103,11 @@ def _partitions(disk: Disk, folder: str) -> dict[str, TopicPartition]:
     except StorageError:
         return {}  # the node's start reports it
     parsed = {name: parse_directory_name(name) for name in names}
-    return {name: one.topic_partition for name, one in parsed.items() if one is not None and not one.kind}
+    return {
+        name: one.topic_partition
+        for name, one in parsed.items()
+        if one is not None and not one.kind and name != METADATA_FOLDER
+    }
 
 
 def _latest_epoch(disk: Disk, folder: str, topic_id: str) -> int:

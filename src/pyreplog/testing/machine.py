@@ -5,15 +5,16 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
+from pyreplog.controller import QuorumServer
 from pyreplog.errors import PyreplogError
 from pyreplog.log import LogRoot
 from pyreplog.node import Node
-from pyreplog.ports import Clock
+from pyreplog.ports import Address, Clock
 from pyreplog.testing.clock import MachineClock, SimClock
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.network import SimNetwork, SimTransport
 
-__all__ = ["Machine", "Member"]
+__all__ = ["Machine", "MachineServer", "Member"]
 
 
 class Member(Protocol):
@@ -41,6 +42,7 @@ class _Host(Protocol):
     def random(self) -> Random: ...
     def new_disk(self, clock: Clock | None = None, *, manual: bool = True) -> SimDisk: ...
     def open_root(self, machine: Machine, random: Random) -> LogRoot: ...
+    def open_server(self, machine: Machine, random: Random) -> QuorumServer | None: ...
     def make_node(self, machine: Machine, random: Random) -> Node: ...
     def node_started(self, machine: Machine) -> None: ...
     def node_stopping(self, machine: Machine, how: str) -> None: ...
@@ -61,6 +63,9 @@ class Machine:
         self.node: Node | None = None
         self.root: LogRoot | None = None
         self.transport: SimTransport | None = None
+        self.server: QuorumServer | None = None
+        """The machine's part of the metadata quorum, if the world has one."""
+        self.server_transport: SimTransport | None = None
         self.slow_disk = False
         self.paused = False
         """The process gets no turn, as under a debugger, while swapping, or in a virtual machine
@@ -73,6 +78,12 @@ class Machine:
         self.shape: tuple[object, ...] = ()
         """The state of the node's logs after its last turn."""
         self._observing = False
+        self._random = Random(0)
+
+    @property
+    def server_address(self) -> Address:
+        """The address of the machine's quorum server."""
+        return f"controller-{self.node_id}"
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -82,13 +93,23 @@ class Machine:
 
     def start(self) -> None:
         """Open the root and start the node."""
-        world = self.world
+        self.open()
+        self.run()
+
+    def open(self) -> None:
+        """Open the root."""
         self.starts += 1
         self.disk_failed = False
-        random = Random(world.random.getrandbits(64))
-        self.root = world.open_root(self, random)
+        self._random = Random(self.world.random.getrandbits(64))
+        self.root = self.world.open_root(self, self._random)
+
+    def run(self) -> None:
+        """Start the quorum server, if the world has a quorum, and the node. REQUIRES an open root."""
+        world = self.world
+        assert self.root is not None
+        self.server = world.open_server(self, self._random)
         self.transport = world.network.endpoint()
-        self.node = world.make_node(self, random)
+        self.node = world.make_node(self, self._random)
         self.shape = ()
         world.node_started(self)
         self.rotten = self.rotten and bool(self.root.damaged)
@@ -118,10 +139,11 @@ class Machine:
     def kill(self, *, silent: bool = False, how: str = "kill") -> None:
         """Kill the process; the written data stays."""
         self._end(how)
-        if self.transport is not None:
-            self.transport.close(silent=silent)
+        for transport in (self.server_transport, self.transport):
+            if transport is not None:
+                transport.close(silent=silent)
         self.disk.kill()
-        self.node = self.root = self.transport = None
+        self._forget()
 
     def lose_power(self) -> None:
         """Cut the power; unsynced data may be gone."""
@@ -140,7 +162,13 @@ class Machine:
                     raise
                 self.world.say(f"node {self.node_id} could not stop in order: {error}")
                 self.disk.kill()
+        if self.server is not None:
+            self.server.close()
+        self._forget()
+
+    def _forget(self) -> None:
         self.node = self.root = self.transport = None
+        self.server = self.server_transport = None
 
     def wipe(self) -> None:
         """Replace the disk by an empty one."""
@@ -151,3 +179,21 @@ class Machine:
         """Give the node one turn."""
         if self.node is not None and not self.paused:
             self.node.poll()
+
+
+class MachineServer:
+    """The member of the world that gives a machine's quorum server its turns."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When the server is due."""
+        machine = self.machine
+        return None if machine.server is None or machine.paused else machine.server.next_wake_ns
+
+    def poll(self) -> None:
+        """Give the server one turn."""
+        if self.machine.server is not None and not self.machine.paused:
+            self.machine.server.poll()

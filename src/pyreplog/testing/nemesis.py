@@ -68,7 +68,7 @@ class Nemesis:
             machine.disk.capacity = None
             if machine.node is not None and machine.disk_failed:
                 world.kill(machine.node_id)  # a node that left because of its disk returns with it
-        if world.endpoint is None:
+        if not world.controller_is_up:
             world.start_controller()
         for node_id in world.machines:
             world.start(node_id)
@@ -165,7 +165,7 @@ class Nemesis:
 
     def _restart_all(self, *, power_loss: bool) -> None:
         world = self._world
-        if world.endpoint is not None:
+        if world.controller_is_up:
             world.stop_controller(power_loss=power_loss)
             world.start_controller()
         for node_id in world.machines:
@@ -188,19 +188,18 @@ class Nemesis:
 
     def _isolate(self) -> bool:
         """Cut a node off from the other nodes and the controller; clients still reach it."""
-        machines = list(self._world.machines.values())
-        alone = self._random.choice(machines).address
-        others = [
-            *(machine.address for machine in machines if machine.address != alone),
-            *self._world.controller_addresses,
-        ]
-        self._world.say(f"isolate {alone}")
-        for other in others:
-            self._world.network.cut_both(alone, other)
+        machine = self._random.choice(list(self._world.machines.values()))
+        addresses = [*self._world.node_addresses, *self._world.controller_addresses]
+        own = [one for one in (machine.address, machine.server_address) if one in addresses]
+        others = [one for one in addresses if one not in own]
+        self._world.say(f"isolate {machine.address}")
+        pairs = [(one, other) for one in own for other in others]
+        for one, other in pairs:
+            self._world.network.cut_both(one, other)
 
         def rejoin() -> None:
-            for other in others:
-                self._mend(alone, other)
+            for one, other in pairs:
+                self._mend(one, other)
 
         self._later(rejoin)
         return True
@@ -227,7 +226,7 @@ class Nemesis:
 
     def _controller_restart(self) -> bool:
         world = self._world
-        if world.endpoint is None:
+        if not world.controller_is_up:
             return False
         power_loss = self._random.random() < 0.5
         world.say("power loss of the controller" if power_loss else "kill the controller")
@@ -236,7 +235,7 @@ class Nemesis:
         return True
 
     def _controller_back(self) -> None:
-        if self._world.endpoint is None:
+        if not self._world.controller_is_up:
             self._world.start_controller()
 
     def _pause(self) -> bool:

@@ -84,6 +84,9 @@ class WorldOptions:
     """All options that a seed draws. Times are in ms of simulated time."""
 
     nodes: int = 3
+    voters: int = 0
+    """The voters of the metadata quorum, the machines with the lowest numbers. 0: one controller on a machine of its
+    own decides alone, and its disk holds the metadata."""
     topics: Sequence[TopicOptions] = (TopicOptions("sync"),)
     producers: int = 1
     consumers: int = 1
@@ -140,6 +143,7 @@ class WorldOptions:
                 leader_imbalance_grace_ms=random.choice([0, 300]),
             ),
             clock_error_ppm=random.choice([0, 0, 45_000]),
+            voters=min(random.choice([0, 1, 3, 3, 5]), nodes | 1 if nodes & 1 else nodes - 1),
         )
         # Last, so that the seeds without them are as they were before these were drawn.
         changes = {kind: random.choice([0, 0, 0, 3]) for kind in _CHANGES}

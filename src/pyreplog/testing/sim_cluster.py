@@ -22,6 +22,8 @@ from pyreplog.controller import (
     MetadataImage,
     PartitionImage,
     PartitionKey,
+    QuorumServer,
+    new_id,
 )
 from pyreplog.errors import PyreplogError
 from pyreplog.log import Log, LogRoot, UnloadedLog
@@ -31,9 +33,10 @@ from pyreplog.replica import Replica
 from pyreplog.testing.clock import SimClock
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.losses import CopyLosses
-from pyreplog.testing.machine import Machine, Member
+from pyreplog.testing.machine import Machine, MachineServer, Member
 from pyreplog.testing.network import SimNetwork, SimTransport
 from pyreplog.testing.options import TopicOptions, WorldOptions
+from pyreplog.testing.sim_voters import SimVoters
 from pyreplog.testing.workload import SimConsumer, SimProducer
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
@@ -92,6 +95,7 @@ class SimCluster(ABC):
         self.consumers: list[SimConsumer] = []
         self.controller_disk = self.new_disk(manual=False)
         self.endpoint: ControllerServer | None = None
+        self._last_image = MetadataImage()
         self.controller_starts = 0
         """How often a controller has started."""
         self.passing_topic = TopicOptions("passing", partitions=2, durability="os")
@@ -105,6 +109,9 @@ class SimCluster(ABC):
         self._controller_class = controller_class
         self._consumer_class = consumer_class
         self._controller_transport: SimTransport | None = None
+        self._voters = SimVoters(self, controller_class)
+        self._killed_for_controller: dict[int, None] = {}
+        self._wiped_voters: dict[int, None] = {}
         # Made once and not at each start, because code runs fastest when it meets the same classes.
         metadata = type("Metadata", (metadata_class,), {"replica_class": replica_class})
         self._root_class: type[LogRoot] = type("Root", (self.root_class,), {"log_class": log_class})
@@ -174,17 +181,17 @@ class SimCluster(ABC):
             random,
         )
 
+    def open_server(self, machine: Machine, random: Random) -> QuorumServer | None:
+        """Open the machine's quorum server; None if the world has no quorum."""
+        return self._voters.open_server(machine, random) if self.options.voters else None
+
     def _begin(self) -> None:
         """Start the controller and the nodes, create the topics, start the clients."""
         options = self.options
-        self._members[CONTROLLER_ADDRESS] = self
-        self.start_controller()
-        for node_id in range(1, options.nodes + 1):
-            error_ppm = self._clock_error(node_id)
-            machine = self.machines[node_id] = Machine(self, node_id, error_ppm)
-            self._members[machine.address] = machine
-            machine.start()
-            self._after(machine.address)
+        if not options.voters:
+            self._members[CONTROLLER_ADDRESS] = self
+            self.start_controller()
+        self._begin_machines()
         self.run_until(
             lambda: (
                 all(not one.fenced for one in self.image.brokers.values()) and len(self.image.brokers) == options.nodes
@@ -211,6 +218,23 @@ class SimCluster(ABC):
         most = self.options.clock_error_ppm
         return Random(self.seed * 1_000 + node_id).randint(-most, most) if most else 0
 
+    def _begin_machines(self) -> None:
+        options = self.options
+        if options.voters:
+            self.cluster_id = new_id(self._chance())
+        for node_id in range(1, options.nodes + 1):
+            machine = self.machines[node_id] = Machine(self, node_id)
+            self._members[machine.address] = machine
+            machine.open()
+        if options.voters:
+            self._voters.format([machine for node_id, machine in self.machines.items() if node_id <= options.voters])
+        for machine in self.machines.values():
+            machine.run()
+            self._after(machine.address)
+            if options.voters:
+                self._members[machine.server_address] = MachineServer(machine)
+                self._after(machine.server_address)
+
     def _add_producer(self, nodes: Sequence[Address], topics: Sequence[TopicOptions]) -> None:
         options = self.options
         producer = SimProducer(
@@ -230,8 +254,8 @@ class SimCluster(ABC):
         self._after(producer.address)
 
     def _create_topics(self) -> None:
-        assert self.endpoint is not None
-        body = self.decide(CreateTopicsRequest([self.creatable(one) for one in self.options.topics]))
+        question = CreateTopicsRequest([self.creatable(one) for one in self.options.topics])
+        body = self._voters.ask(question) if self.options.voters else self.decide(question)
         assert isinstance(body, CreateTopicsResponse)
         assert all(topic.error_code == 0 for topic in body.topics), body
 
@@ -241,7 +265,8 @@ class SimCluster(ABC):
         return CreatableTopic(topic.name, topic.partitions, topic.replication_factor, configs=configs)
 
     def decide(self, body: RequestBody) -> Any:
-        """Let the controller carry out a request at once, and return its answer. None: it does not run."""
+        """Let the controller carry out a request at once, and return its answer. None: it does not run, or
+        is that of a quorum, whose commit takes time."""
         if self.endpoint is None:
             return None
         self._decided += 1
@@ -273,15 +298,30 @@ class SimCluster(ABC):
 
     def controller_address(self, node_id: int) -> Address:
         """Return the address of the controller that a node talks to."""
-        return CONTROLLER_ADDRESS
+        return f"controller-{node_id}" if self.options.voters else CONTROLLER_ADDRESS
 
     @property
     def controller_addresses(self) -> list[Address]:
         """The addresses of all controllers."""
-        return [CONTROLLER_ADDRESS]
+        if not self.options.voters:
+            return [CONTROLLER_ADDRESS]
+        return [machine.server_address for machine in self.machines.values()]
+
+    @property
+    def controller_is_up(self) -> bool:
+        """Whether a controller decides."""
+        if not self.options.voters:
+            return self.endpoint is not None
+        return self._voters.active() is not None
 
     def stop_controller(self, *, power_loss: bool) -> None:
-        """Kill the controller, or cut its power."""
+        """Kill the controller, or cut its power. The active one of a quorum dies with its node."""
+        if self.options.voters:
+            machine = self._voters.active()
+            if machine is not None:
+                self.kill(machine.node_id, tell=not power_loss, silent=power_loss)
+                self._killed_for_controller[machine.node_id] = None
+            return
         assert self._controller_transport is not None
         self._controller_transport.close(silent=power_loss)
         self.controller_disk.kill()
@@ -304,6 +344,9 @@ class SimCluster(ABC):
         """The metadata of the controller, or its last metadata while it is down."""
         if self.endpoint is not None:
             self._last_image = self.endpoint.authority.image
+        for machine in self.machines.values():
+            if machine.server is not None and machine.server.image.offset > self._last_image.offset:
+                self._last_image = machine.server.image
         return self._last_image
 
     # ------------------------------------------------------------------------------------- the loop
@@ -479,6 +522,7 @@ class SimCluster(ABC):
         """Replace a node's disk by an empty one."""
         for topic_partition, _ in self.copies(node_id):
             self.lose_copy(topic_partition, node_id)
+        self._wiped_voters[node_id] = None
         self.machines[node_id].wipe()
         self.gone(node_id, tell=tell)
 
@@ -491,6 +535,7 @@ class SimCluster(ABC):
         """Note that a machine's node is down; tell the controller at once if ``tell``."""
         address = self.machines[node_id].address
         self._wakes[address] = FAR_NS
+        self._wakes.pop(self.machines[node_id].server_address, None)
         self._syncs.pop(node_id, None)
         if tell and self.endpoint is not None:
             self.endpoint.fence(node_id)
@@ -505,6 +550,8 @@ class SimCluster(ABC):
             except PyreplogError as error:
                 self.broken("start", f"node {node_id} cannot start: {error}")
             self._after(machine.address)
+            if machine.server is not None:
+                self._after(machine.server_address)
 
     def copies(self, node_id: int) -> list[tuple[TopicPartition, TopicOptions]]:
         """Return the partitions that a machine has copies of."""
@@ -521,4 +568,8 @@ class SimCluster(ABC):
     def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
         """Return whether the acknowledgement table still holds after these nodes lose power (or
         their disks)."""
+        if wiped and self.options.voters:
+            lost = [one for one in {**self._wiped_voters, **dict.fromkeys(node_ids)} if one <= self.options.voters]
+            if 2 * len(lost) >= self.options.voters:
+                return False  # a majority of the voters must keep its disks
         return self._losses.allow(node_ids, wiped=wiped)

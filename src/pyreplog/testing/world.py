@@ -21,7 +21,7 @@ from pyreplog.node import MetadataListener, Node
 from pyreplog.ports import Address
 from pyreplog.replica import Replica
 from pyreplog.testing.checkers import INVARIANTS, Checker, InvariantBroken, overriding, standard_checkers
-from pyreplog.testing.machine import Machine, Member
+from pyreplog.testing.machine import Machine, MachineServer, Member
 from pyreplog.testing.nemesis import Nemesis
 from pyreplog.testing.options import WorldOptions, differing
 from pyreplog.testing.sim_cluster import SimCluster
@@ -192,7 +192,9 @@ class World(SimCluster):
                 for checker in self._read_checkers:
                     checker.read(self, member, record)
             member.fresh = []
-        elif member is self and self.endpoint is not None and self.image.offset != self._controller_seen:
+        elif (
+            (member is self and self.endpoint is not None) or isinstance(member, MachineServer)
+        ) and self.image.offset != self._controller_seen:
             self._controller_seen = self.image.offset
             for checker in self._controller_checkers:
                 checker.controller_turn(self, self.image)

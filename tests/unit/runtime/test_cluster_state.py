@@ -21,6 +21,7 @@ from pyreplog.system import SystemDisk
 from pyreplog.testing import BreakableCluster
 from pyreplog.values import TopicPartition
 from tests.unit.runtime.frozen_driver import still
+from tests.unit.runtime.local_host import local_host
 
 PATIENCE_S = 30.0
 STATE = "replog.controller"
@@ -220,7 +221,7 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
         disk.error = error
         if error == errno.ENOSPC:
             with still(cluster._driver):
-                cluster._controller._interrupted(None)
+                local_host(cluster)._interrupted(None)
         with pytest.raises((ClusterError, OutcomeUnknownError)):
             cluster.admin.create_topic("b")
         disk.error = 0
@@ -228,7 +229,7 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
             producer.send("a", b"1").result(PATIENCE_S)
 
         def back() -> bool:
-            return cluster._controller.is_running and all(
+            return local_host(cluster).is_running and all(
                 broker.active for broker in cluster._controller.image.brokers.values()
             )
 
@@ -261,11 +262,11 @@ def test_a_controller_begins_no_new_cluster_in_a_folder_that_is_away(tmp_path: P
         if instead == "an older state":
             (path / STATE).write_bytes(older)
         with still(cluster._driver):
-            cluster._controller._interrupted(None)
-        assert not cluster._controller.is_running
+            local_host(cluster)._interrupted(None)
+        assert not local_host(cluster).is_running
         shutil.rmtree(path, ignore_errors=True)
         away.rename(path)
-        assert cluster._driver.wait_until(lambda: cluster._controller.is_running, PATIENCE_S)
+        assert cluster._driver.wait_until(lambda: local_host(cluster).is_running, PATIENCE_S)
         assert cluster.admin.topics() == ["a"]
         with cluster.producer() as another:
             assert another.send("a", b"2").result(PATIENCE_S).offset == 1
@@ -277,7 +278,7 @@ def test_a_controller_that_begins_again_counts_on_nobody_yet(tmp_path: Path) -> 
     """Until the nodes are registered anew: that nobody is waited for does not mean that everybody serves."""
     with pyreplog.Cluster(tmp_path / "data") as cluster:
         with still(cluster._driver):
-            cluster._controller._interrupted(None)
+            local_host(cluster)._interrupted(None)
             assert not any(broker.active for broker in cluster._controller.image.brokers.values())
         with pytest.raises(TimeoutError, match="serve only 0 %"):
             cluster._nodes.await_topic("none", 1, 0.0)

@@ -11,8 +11,8 @@ import pytest
 from pyreplog.client import Completion
 from pyreplog.errors import ClosedError, NoThreadError
 from pyreplog.runtime.background import Background
-from pyreplog.runtime.controller_host import RETRY_NS, PeriodicRetry
 from pyreplog.runtime.driver import TIMER_CHECK, DrivenMachine, Driver
+from pyreplog.runtime.local_controller_host import RETRY_NS, PeriodicRetry
 from pyreplog.system import OwnedLock, SystemClock
 from pyreplog.system.sync_batcher import SyncBatcher
 from pyreplog.testing import SimClock

@@ -20,7 +20,7 @@ import pytest
 
 import pyreplog
 from pyreplog.client import BatchResult, Completion
-from pyreplog.controller import local_controller
+from pyreplog.controller import file_log
 from pyreplog.errors import OutcomeUnknownError
 from pyreplog.log import Log as PartitionLog
 from pyreplog.log import LogRoot, producer_snapshot
@@ -30,6 +30,7 @@ from pyreplog.system.sync_pool import SyncPool
 from pyreplog.wire import ListOffsetsRequest
 from tests.unit.runtime.frozen_driver import still
 from tests.unit.runtime.interrupt_injection import Strike, struck
+from tests.unit.runtime.local_host import local_host
 
 PATIENCE_S = 30.0
 
@@ -276,7 +277,7 @@ def test_a_controller_that_is_cut_short_over_a_killed_node_begins_again(
         raise Struck
 
     with monkeypatch.context() as patched:
-        patched.setattr(local_controller, "store", strike)
+        patched.setattr(file_log, "store", strike)
         with pytest.raises(Struck):
             cluster.nodes[0].kill()
     cluster.nodes[0].restart(PATIENCE_S)
@@ -809,7 +810,7 @@ def test_clients_leave_nothing_behind(cluster: pyreplog.Cluster, create: Callabl
 def test_an_admin_call_after_an_interruption_waits_for_who_begins_again(cluster: pyreplog.Cluster, who: str) -> None:
     """The client that was cut short has not put the question, and a controller that has just begun again counts on
     nobody yet."""
-    driven = cluster._controller._driven if who == "controller" else cluster.admin._current[1]
+    driven = local_host(cluster)._driven if who == "controller" else cluster.admin._current[1]
     assert driven is not None
     with still(cluster._driver):
         driven.busy = True  # as a turn that a signal handler cut short leaves it
@@ -823,7 +824,7 @@ def test_nodes_that_are_away_are_not_waited_for(cluster: pyreplog.Cluster) -> No
     for node in cluster.nodes:
         node.pause()
     session_s = cluster._options.config.session_timeout_ms / 1000
-    local_controller = cluster._controller._controller
+    local_controller = local_host(cluster)._controller
     assert cluster._driver.wait_until(
         lambda: not any(broker.active for broker in local_controller.image.brokers.values()), session_s + PATIENCE_S
     )
@@ -931,7 +932,7 @@ def test_an_os_error_that_a_handler_raises_is_not_the_disks(
     """The code at this place continues on a full disk. A handler's ENOSPC reaches the caller all the same, and the
     next call succeeds."""
     create(segment_bytes="2000")
-    module, name = (producer_snapshot, "begin_file") if where == "snapshot" else (local_controller, "store")
+    module, name = (producer_snapshot, "begin_file") if where == "snapshot" else (file_log, "store")
     with cluster.producer() as producer, handled(OSError(errno.ENOSPC, "of the handler's")) as ring:
         strike, _ = struck_once(ring, getattr(module, name))
 

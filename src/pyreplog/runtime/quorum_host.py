@@ -1,0 +1,231 @@
+"""QuorumHost: the quorum servers of the nodes in this process, seen as the cluster's one controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random, SystemRandom
+from typing import Final
+
+from pyreplog.config import NodeConfig
+from pyreplog.controller import (
+    MetadataImage,
+    QuorumServer,
+    StoredMetadata,
+    controller_address,
+    new_id,
+    read_stored,
+)
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log import METADATA_FOLDER, LogRoot, read_properties
+from pyreplog.ports import Address, Clock, Disk, Transport
+from pyreplog.quorum import (
+    Identity,
+    QuorumConfig,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+    format_quorum,
+    is_formatted,
+)
+from pyreplog.runtime.controller_host import ControllerHost, close_disk
+from pyreplog.runtime.driver import Driver
+from pyreplog.runtime.node_folders import NodeFolders
+from pyreplog.runtime.state_check import check_not_older, check_without_metadata
+
+__all__ = ["QuorumHost"]
+
+VOTERS_MAX: Final = 3
+"""The number of voters of a cluster that has as many nodes."""
+
+
+class QuorumHost(ControllerHost):
+    """The quorum servers of one cluster's nodes in this process.
+
+    Each node has one, in its folder; :class:`~pyreplog.runtime.cluster_node.ClusterNode` opens and
+    ends it. One of them is the active controller while a majority of the voters is up.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        driver: Driver,
+        folders: NodeFolders,
+        node_disk: Callable[[int], Disk],
+    ) -> None:
+        """``node_disk`` returns a disk on which the folder of a node lies. Nothing is read or written yet."""
+        super().__init__(driver)
+        self._config = config
+        self._clock = clock
+        self._folders = folders
+        self._node_disk = node_disk
+        self._random = Random(SystemRandom().getrandbits(64))
+        self._servers: dict[int, QuorumServer] = {}
+        self._image = MetadataImage()
+        self._stored: dict[int, StoredMetadata] = {}
+        self._cluster_id = ""
+        #: The voters that the folders or the servers know.
+        self.voters = VoterSet()
+
+    # -------------------------------------------------------------------------------------- folders
+
+    def load(self) -> None:
+        """Read the ids and the metadata in the nodes' folders, without locks.
+
+        A folder that cannot be read is left out: the start of its node reports it.
+        """
+        clusters: dict[str, int] = {}
+        disks = {number: self._node_disk(number) for number in range(1, self._folders.count + 1)}
+        try:
+            self._load(disks, clusters)
+        finally:
+            for disk in disks.values():
+                close_disk(disk)
+
+    def _load(self, disks: Mapping[int, Disk], clusters: dict[str, int]) -> None:
+        for number, disk in disks.items():
+            folder = self._folders.of(number)
+            try:
+                found = read_stored(disk, f"{folder}/{METADATA_FOLDER}")
+                cluster_id = (read_properties(disk, folder) or {}).get("cluster.id", "")
+            except (CorruptError, StorageError):
+                continue
+            if cluster_id:
+                clusters[cluster_id] = clusters.get(cluster_id, 0) + 1
+            if found is not None:
+                self._stored[number] = found
+        self._cluster_id = max(clusters, key=clusters.__getitem__) if clusters else new_id(self._random)
+        newest = max(self._stored.values(), key=lambda one: (one.epoch, one.end_offset), default=None)
+        places = [(disk, self._folders.of(number)) for number, disk in disks.items()]
+        if newest is None:
+            check_without_metadata(places)
+        else:
+            check_not_older(newest.image, places, "the metadata of the voters")
+            self._image = newest.image
+            self.voters = newest.voters
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, once :meth:`load` returned."""
+        return self._cluster_id
+
+    def format(self, roots: Mapping[int, tuple[Disk, LogRoot]]) -> None:
+        """Make the folders of the first voters of a new cluster, whose nodes have these roots.
+
+        A crash may have left it half done: while no voter has a record, what is missing is made.
+        """
+        if any(one.end_offset for one in self._stored.values()):
+            return
+        voters = self.voters
+        if not len(voters):
+            count = VOTERS_MAX if len(roots) >= VOTERS_MAX else 1
+            voters = VoterSet(
+                Voter.at(ReplicaKey(number, root.directory_id), controller_address(number))
+                for number, (_, root) in sorted(roots.items())[:count]
+            )
+        for number, (disk, root) in roots.items():
+            if ReplicaKey(number, root.directory_id) in voters:
+                self._format(number, disk, root, voters)
+        self.voters = voters
+
+    def _format(self, number: int, disk: Disk, root: LogRoot, voters: VoterSet | None) -> None:
+        folder = f"{root.path}/{METADATA_FOLDER}"
+        if not is_formatted(disk, folder):
+            identity = Identity(number, root.directory_id, root.cluster_id)
+            format_quorum(disk, folder, identity, self._clock, voters, self._quorum_config())
+            disk.sync_directory(root.path)
+
+    def _quorum_config(self) -> QuorumConfig:
+        return QuorumConfig(bootstrap=tuple(controller_address(one) for one in range(1, self._folders.count + 1)))
+
+    # -------------------------------------------------------------------------------------- servers
+
+    def open_server(self, node_id: int, disk: Disk, root: LogRoot, transport: Transport) -> QuorumServer:
+        """Open the quorum server of a node, whose root is open. A node without metadata becomes an observer."""
+        self._format(node_id, disk, root, None)
+        server = QuorumServer.open(
+            disk,
+            f"{root.path}/{METADATA_FOLDER}",
+            Identity(node_id, root.directory_id, root.cluster_id),
+            self._config,
+            self._quorum_config(),
+            transport,
+            self._clock,
+            Random(SystemRandom().getrandbits(64)),
+        )
+        self._servers[node_id] = server
+        return server
+
+    def note_started(self) -> None:
+        """Tell the servers that all of them started together: no earlier incarnation of their nodes is alive."""
+        for server in self._servers.values():
+            server.note_started(list(self._servers))
+
+    def forget_server(self, node_id: int) -> None:
+        """Note that the server of a node ended; the newest metadata is kept."""
+        self._remember()
+        self._servers.pop(node_id, None)
+
+    def _remember(self) -> MetadataImage:
+        image = self._image
+        for server in self._servers.values():
+            if server.image.offset > image.offset:
+                image = server.image
+        self._image = image
+        return image
+
+    def fence(self, node_id: int) -> None:
+        """Nothing: the transports of the node tell the other servers."""
+
+    def close(self) -> None:
+        """Nothing: the nodes end their servers."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest committed metadata that a node of this process has or had."""
+        return self._remember()
+
+    def address_for(self, node_id: int) -> Address:
+        """Return the address of the controller that node ``node_id`` talks to: its own server."""
+        return controller_address(node_id)
+
+    def addresses(self) -> list[Address]:
+        """Return the addresses of all controllers, for clients: the servers that run come first."""
+        return [controller_address(one) for one in self._servers] or [controller_address(1)]
+
+    @property
+    def active_id(self) -> int | None:
+        """The node whose server is the active controller; None while there is none."""
+        return next((number for number, server in self._servers.items() if server.is_active), None)
+
+    def lack(self) -> str | None:
+        """Return why there is no controller, and what to do; None if a majority of the voters is up."""
+        voters = self._voters()
+        up = [voter.node_id for voter in voters if self._is_up(voter.node_id)]
+        down = [voter.node_id for voter in voters if not self._is_up(voter.node_id)]
+        if len(up) >= voters.majority:
+            return None
+        return (
+            f"{len(up)} of {len(voters)} voters {'is' if len(up) == 1 else 'are'} up: restart node"
+            f" {' or '.join(map(str, down))}"
+        )
+
+    def _voters(self) -> VoterSet:
+        newest = max(
+            (server.voters for server in self._servers.values() if len(server.voters)),
+            key=len,
+            default=self.voters,
+        )
+        return newest
+
+    def _is_up(self, node_id: int) -> bool:
+        server = self._servers.get(node_id)
+        return server is not None and server.failure is None
+
+    # ---------------------------------------------------------------------------------------- nodes
+
+    def knows_active_nodes(self) -> bool:
+        """Return whether a controller is active and knows a node that is alive. REQUIRES that no machine runs."""
+        if self.lack() is not None:
+            return True  # waiting would not help
+        return self.active_id is not None and bool(self.active_nodes())
