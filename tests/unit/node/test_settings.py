@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from pyreplog.controller import Controller, PartitionDecision, PartitionImage, PartitionKey
 from pyreplog.log import Log, read_config
 from pyreplog.log.unloaded import UnloadedLog
-from pyreplog.testing import TopicOptions, World
+from pyreplog.testing import InvariantBroken, TopicOptions, World
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     CONFIG_DELETE,
@@ -199,3 +200,47 @@ def test_a_node_names_no_states() -> None:
     refused = caller.ask(2, CreatePartitionsRequest([CreatePartitionsTopic("t", 3)]))
     assert refused.results[0].error_code == ErrorCode.NOT_CONTROLLER
     assert node_of(world, 2).node_id == 2
+
+
+class KeepsEligible(Controller):
+    """Planted: it forgets that a new minimum voids the eligible replicas."""
+
+    def _renew(self, key: PartitionKey, before: PartitionImage, after: PartitionDecision) -> None:
+        """Leave the partition as it is."""
+
+
+def lowered_then_alone(controller_class: type[Controller]) -> World:
+    """One in-sync replica is left of three under a minimum of 2; the minimum is lowered to 1, the leader acknowledges
+    alone and dies, and the replica that was eligible before comes back."""
+    options = calm(TopicOptions("t", min_insync_replicas=2, durability="os")).options
+    world = World(1, options, controller_class=controller_class)
+    until(world, lambda: acknowledged(world) > 20, "records")
+    leader = partition(world).leader
+    first, second = (one for one in (1, 2, 3) if one != leader)
+    world.kill(first)
+    until(world, in_sync(world, leader, second), "two in sync")
+    world.kill(second)
+    until(world, in_sync(world, leader), "one in sync")
+    assert partition(world).elr == (second,)
+    alter(Caller(world), min_insync_replicas="1")
+    before = acknowledged(world)
+    until(world, lambda: acknowledged(world) > before + 20, "the leader alone suffices")
+    world.kill(leader)
+    world.start(second)
+    world.run_for(3000)
+    return world
+
+
+def test_an_eligible_replica_of_an_older_minimum_does_not_lead() -> None:
+    """It lacks what the leader acknowledged alone; the partition waits for that one."""
+    world = lowered_then_alone(Controller)
+    assert partition(world).leader == -1
+    for node_id in world.machines:
+        world.start(node_id)
+    finish(world)
+
+
+def test_planted_a_controller_that_keeps_eligible_replicas_loses_records() -> None:
+    """The checkers see the loss."""
+    with pytest.raises(InvariantBroken):
+        finish(lowered_then_alone(KeepsEligible))
