@@ -93,7 +93,7 @@ class ImageEntries:
             yield _producers(image)
 
     def values(self, image: MetadataImage) -> Iterator[bytes]:
-        """Yield the records that restate ``image``. REQUIRES that it does not change until then."""
+        """Yield the records that restate ``image``. REQUIRES that it does not change before the last one."""
         for _, value in self.of_cluster(image):
             yield value
         for topic in image.topics.values():
