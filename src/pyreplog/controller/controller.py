@@ -80,7 +80,9 @@ class Controller(PartitionDecisions):
     """
 
     feature_level: ClassVar[int] = LEVEL_LATEST
-    """The highest level of features that this controller knows; a new cluster begins with it."""
+    """The highest level of features that this controller knows."""
+    first_level: ClassVar[int] = LEVEL_LATEST
+    """The level with which a new cluster begins."""
 
     def __init__(self, image: MetadataImage, config: NodeConfig, random: Random, cluster_id: str) -> None:
         super().__init__(image, config, random, cluster_id)
@@ -167,8 +169,8 @@ class Controller(PartitionDecisions):
     def _begin_cluster(self) -> None:
         """Write the first record of a new cluster. A controller that lost it before its commit leaves
         an empty image, over which the next one writes it again."""
-        if self.image.is_empty and self.feature_level:
-            self._write(FeatureLevelRecord(FEATURE, self.feature_level))
+        if self.image.is_empty and self.first_level:
+            self._write(FeatureLevelRecord(FEATURE, self.first_level))
 
     def _raise_level(self) -> None:
         """Finalize the highest level that this controller and all registered brokers know, if it is
@@ -307,7 +309,9 @@ class Controller(PartitionDecisions):
             if (found is not None and found.incomplete and not vouched) or (found is None and not never_made):
                 self._elect_or_keep_leader(key, now_ns, lost=broker_id)
             elif self.image.level < LEVEL_SUSPECTS:
-                self._reconcile_without_suspects(key, partition, broker_id, now_ns, clean=clean and found is not None)
+                if found is None or not clean:
+                    has_copy = found is not None
+                    self._reconcile_without_suspects(key, partition, broker_id, now_ns, has_copy=has_copy)
             elif found is None or not clean or broker_id in suspects:
                 end = MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset)
                 suspected = self._suspected(broker_id, end)
@@ -318,15 +322,18 @@ class Controller(PartitionDecisions):
                     self._change(key, partition, same_members)
 
     def _reconcile_without_suspects(
-        self, key: PartitionKey, partition: PartitionImage, broker_id: int, now_ns: int, *, clean: bool
+        self, key: PartitionKey, partition: PartitionImage, broker_id: int, now_ns: int, *, has_copy: bool
     ) -> None:
-        """Judge a member that restarted uncleanly while records cannot say so.
+        """Judge a member that restarted uncleanly while records cannot call it a suspect.
 
-        No later controller would know of the suspicion. So the member leaves both sets, unless it
-        is the only one left.
+        As in Kafka before suspects, a copy that its broker calls complete is believed. Then damage
+        that recovery did not notice may cost records. A member without a copy leaves both sets,
+        unless it is the only one left.
         """
-        if not clean and partition.isr + partition.elr != (broker_id,):
+        if not has_copy and partition.isr + partition.elr != (broker_id,):
             self._elect_or_keep_leader(key, now_ns, lost=broker_id)
+        elif partition.leader != NO_LEADER:
+            self._elect_or_keep_leader(key, now_ns, without=(broker_id,))
 
     def _suspected(self, broker_id: int, end: ReplicaEnd) -> tuple[SuspectReplica, ...]:
         return (SuspectReplica(broker_id, *end),)

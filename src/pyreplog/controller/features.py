@@ -1,7 +1,8 @@
 """Feature levels: which forms of our own the records of a cluster may have.
 
 A node registers with the range of levels that it knows. The finalized level is a record of the
-metadata log. It rises only if every registered node knows the new level, and never falls. Writers
+metadata log. A new cluster begins at the latest level, a converted one at 0. The level rises by
+itself once every registered node knows the next one, and never falls. Writers
 use the new forms from that record on; readers know all forms up to their own highest level.
 
 ========= ==========================================================================================

@@ -94,9 +94,9 @@ class LocalController:
             # Also if the folder exists: its creator may have died before the name was durable.
             disk.sync_directory(folder.rstrip("/").rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
             state = ControllerState(new_id(random), MetadataImage())
-        elif cls.controller_class.feature_level:
+        elif cls.controller_class.first_level:
             # The file does not have it: all nodes of its one process have the same version.
-            state.image.feature_levels = {FEATURE: cls.controller_class.feature_level}
+            state.image.feature_levels = {FEATURE: cls.controller_class.first_level}
         controller = cls.controller_class(state.image, config, random, state.cluster_id)
         controller.start_cold(now_ns)
         authority = cls(disk, folder, controller)

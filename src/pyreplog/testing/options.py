@@ -101,6 +101,9 @@ class WorldOptions:
     sync_delay_max_us: int = 3000
     clock_error_ppm: int = 0
     """The most that the clock of a machine gains or loses in a second, in microseconds. A lease allows for 50,000."""
+    old_nodes: int = 0
+    """Nodes that begin with a version that knows only feature level 0, and are upgraded when they restart; the cluster
+    begins at level 0 then."""
     told_of_kills: float = 0.7
     """Probability that the controller learns of a kill at once, not only from missing heartbeats."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
@@ -147,7 +150,13 @@ class WorldOptions:
         )
         # Last, so that the seeds without them are as they were before these were drawn.
         changes = {kind: random.choice([0, 0, 0, 3]) for kind in _CHANGES}
-        return dataclasses.replace(options, faults=dataclasses.replace(options.faults, **changes))
+        options = dataclasses.replace(options, faults=dataclasses.replace(options.faults, **changes))
+        old_nodes = random.choice([0, 0, 0, 1, nodes])
+        if not old_nodes:
+            return options
+        # Below level 1 no replica is a suspect: damage that recovery does not notice may
+        # cost records.
+        return dataclasses.replace(options, old_nodes=old_nodes, faults=dataclasses.replace(options.faults, rot=0))
 
 
 def differing(options: object) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from pyreplog.client import Consumer
 from pyreplog.controller import (
     CONTROLLER_ADDRESS,
+    LEVEL_LATEST,
     Controller,
     ControllerServer,
     LocalController,
@@ -106,7 +107,7 @@ class SimCluster(ABC):
         self.delete_asked: dict[TopicPartition, int] = {}
         """The highest offset up to which a client asked to delete records."""
         self._losses = CopyLosses(self)
-        self._controller_class = controller_class
+        self._controller_class = self._of_level(controller_class, 0 if options.old_nodes else LEVEL_LATEST)
         self._consumer_class = consumer_class
         self._controller_transport: SimTransport | None = None
         self._voters = SimVoters(self, controller_class)
@@ -116,11 +117,26 @@ class SimCluster(ABC):
         metadata = type("Metadata", (metadata_class,), {"replica_class": replica_class})
         self._root_class: type[LogRoot] = type("Root", (self.root_class,), {"log_class": log_class})
         self._node_class: type[Node] = type("Node", (node_class,), {"metadata_class": metadata})
+        self._old_node_class: type[Node] = type("OldNode", (self._node_class,), {"feature_level": 0})
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._syncs: dict[int, dict[int, None]] = {}
         self._wakes: dict[Address, int] = {}  # FAR_NS: not before a message arrives
         self._members: dict[Address, Member] = {}
+
+    def _of_level(self, controller_class: type[Controller], level: int) -> type[Controller]:
+        """Return the class of controllers whose new cluster begins at ``level``.
+
+        The level rises only after all nodes have registered once: nodes of several versions begin a new cluster here,
+        which they do not do elsewhere.
+        """
+
+        def raise_level(controller: Controller) -> None:
+            if len(controller.image.brokers) >= self.options.nodes:
+                controller_class._raise_level(controller)
+
+        attributes = {"_raise_level": raise_level, "first_level": level}
+        return type(controller_class.__name__, (controller_class,), attributes)
 
     # ------------------------------------------------------------------ what a subclass adds to it
 
@@ -171,7 +187,8 @@ class SimCluster(ABC):
         """Make the machine's node."""
         assert machine.root is not None
         assert machine.transport is not None
-        return self._node_class(
+        is_old = machine.starts == 1 and machine.node_id <= self.options.old_nodes
+        return (self._old_node_class if is_old else self._node_class)(
             machine.root,
             machine.disk,
             machine.transport,
@@ -282,7 +299,9 @@ class SimCluster(ABC):
     # ------------------------------------------------------------------------------- the controller
 
     def start_controller(self) -> None:
-        """Start the controller from its file."""
+        """Start the controller from its file, which does not have the feature level."""
+        if self.controller_starts:
+            self._controller_class.first_level = self.image.level
         self.controller_starts += 1
 
         class Chosen(LocalController):
