@@ -23,7 +23,7 @@ def describe_quorum(node: Leaders) -> DescribeQuorumResponse:
     """Return the answer to a DescribeQuorum request."""
     result = DescribeQuorumPartitionResult(0)
     result.leader_id, result.leader_epoch = node.known_leader(), node.epoch
-    result.high_watermark = node.high_watermark
+    result.high_watermark = node.leader_high_watermark
     role = node.role
     if isinstance(role, Leading):
         result.current_voters = [_replica(node, role, key) for key in node.voters.keys]

@@ -140,6 +140,14 @@ class Leaders(Followers):
         offset = majority_offset([self.offset_of(role, key) for key in self.voters.keys])
         return self.may_commit(role, offset) and self.raise_high_watermark(offset)
 
+    @property
+    def leader_high_watermark(self) -> int:
+        """The high watermark for others; -1 until a record of this leader's epoch is committed."""
+        role = self.role
+        return (
+            self.high_watermark if not isinstance(role, Leading) or self.may_commit(role, self.high_watermark) else -1
+        )
+
     def after_append(self, role: Leading) -> None:
         """Commit at once if there is one voter, and wake the fetches that wait for records."""
         self.update_high_watermark(role)
@@ -260,7 +268,7 @@ class Leaders(Followers):
         """Return whether a parked fetch can be answered: records, a high watermark, or a reader that waits."""
         if fetch.offset < self.storage.end_offset:
             return True
-        if fetch.high_watermark != _UNKNOWN and fetch.high_watermark < self.high_watermark:
+        if fetch.high_watermark != _UNKNOWN and fetch.high_watermark < self.leader_high_watermark:
             return True
         return bool(role.proofs) and fetch.round < role.round
 
@@ -284,7 +292,7 @@ class Leaders(Followers):
         self.answer(request.source, request.correlation_id, body)
 
     def _fill(self, data: PartitionData) -> None:
-        data.high_watermark = data.last_stable_offset = self.high_watermark
+        data.high_watermark = data.last_stable_offset = self.leader_high_watermark
         data.log_start_offset = self.storage.start_offset
         data.current_leader = LeaderIdAndEpoch(self.known_leader(), self.epoch)
 
@@ -370,7 +378,7 @@ class Leaders(Followers):
         role = self.role
         if not isinstance(role, Leading):
             return
-        data = PartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.high_watermark)
+        data = PartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.leader_high_watermark)
         data.current_leader = LeaderIdAndEpoch(-1, self.epoch)
         for fetch in role.parked:
             body = FetchResponse([FetchableTopicResponse(METADATA_TOPIC_ID, [data])])

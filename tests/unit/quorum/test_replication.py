@@ -7,8 +7,9 @@ import pytest
 from pyreplog.errors import NotControllerError
 from pyreplog.quorum import CommittedUpTo, ControlEntry, NotProved, Proved, VoteResult, majority_offset, vote_result
 from pyreplog.quorum.leading import confirmed_round, session_of
+from pyreplog.quorum.states import Leading
 from pyreplog.testing.faults import Call
-from pyreplog.wire import Request, Response
+from pyreplog.wire import FetchResponse, Request, Response
 from tests.unit.quorum.quorum_net import QuorumNet, address_of_node
 
 
@@ -74,25 +75,33 @@ def test_a_leader_of_a_minority_loses_its_tail() -> None:
 
 
 def test_nothing_is_committed_before_the_epochs_own_record() -> None:
-    """KAFKA-12619 (A1), logcabin#44 (A2), Figure 8 (F50): entries of an older epoch on a majority do not count."""
+    """Entries of an older epoch on a majority do not count: KAFKA-12619 (A1), logcabin#44 (A2), Figure 8 (F50)."""
     net = QuorumNet(3)
     net.advance(5)
-    net.deliver()
+    before = net.leader.high_watermark
     net.cut = {(address_of_node(one), address_of_node(1)) for one in (2, 3)}
-    net.append(b"old")  # 2 and 3 may get it; nobody says so
+    net.append(b"old")  # 2 and 3 get it, and 1 never hears of that
     net.deliver()
     end = net.leader.log_end_offset
+    assert {node.log_end_offset for node in net.nodes.values()} == {end}
     net.kill(1)
-    net.cut.clear()
-    # The new leader sees no fetch beyond its own first record yet.
-    net.lose = lambda source, target, message: target == address_of_node(2) and source == address_of_node(3)
+
+    def has_records(source: str, target: str, message: Request | Response) -> bool:
+        body = message.body
+        return isinstance(body, FetchResponse) and bool(body.responses[0].partitions[0].records)
+
+    net.lose = has_records
     net.advance(20)
-    assert 2 not in net.leaders
+    assert net.leaders == [2]
+    # 3 has fetched up to the new leader's first record, so a majority has the old entry.
+    role = net.leader.role
+    assert isinstance(role, Leading)
+    assert sorted(one.offset for one in role.progress.values()) == [-1, end]
+    assert net.leader.high_watermark == before
+    assert net.leader.leader_high_watermark == -1, "a new leader does not know it"
     net.lose = lambda source, target, message: False
     net.advance(3_000)
-    leader = net.leader
-    assert leader.high_watermark > end
-    assert leader.storage.epoch_for_offset(leader.high_watermark - 1) == leader.epoch
+    assert net.leader.high_watermark == end + 1
 
 
 def test_parked_fetches_learn_the_high_watermark_at_once() -> None:
