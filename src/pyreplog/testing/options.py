@@ -152,7 +152,7 @@ class WorldOptions:
         changes = {kind: random.choice([0, 0, 0, 3]) for kind in _CHANGES}
         options = dataclasses.replace(options, faults=dataclasses.replace(options.faults, **changes))
         old_nodes = random.choice([0, 0, 0, 1, nodes])
-        if not old_nodes:
+        if not old_nodes or options.voters:
             return options
         # Below level 1 no replica is a suspect: damage that recovery does not notice may
         # cost records.

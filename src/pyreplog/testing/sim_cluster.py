@@ -110,7 +110,7 @@ class SimCluster(ABC):
         self._controller_class = self._of_level(controller_class, 0 if options.old_nodes else LEVEL_LATEST)
         self._consumer_class = consumer_class
         self._controller_transport: SimTransport | None = None
-        self._voters = SimVoters(self, controller_class)
+        self._voters = SimVoters(self, self._controller_class)
         self._killed_for_controller: dict[int, None] = {}
         self._wiped_voters: dict[int, None] = {}
         # Made once and not at each start, because code runs fastest when it meets the same classes.
@@ -232,7 +232,7 @@ class SimCluster(ABC):
 
     def _clock_error(self, node_id: int) -> int:
         """Draw the error of a machine's clock, not from ``random``: the run of a seed without errors stays."""
-        most = self.options.clock_error_ppm
+        most = 0 if self.options.voters else self.options.clock_error_ppm
         return Random(self.seed * 1_000 + node_id).randint(-most, most) if most else 0
 
     def _begin_machines(self) -> None:
@@ -240,7 +240,7 @@ class SimCluster(ABC):
         if options.voters:
             self.cluster_id = new_id(self._chance())
         for node_id in range(1, options.nodes + 1):
-            machine = self.machines[node_id] = Machine(self, node_id)
+            machine = self.machines[node_id] = Machine(self, node_id, self._clock_error(node_id))
             self._members[machine.address] = machine
             machine.open()
         if options.voters:
@@ -299,7 +299,15 @@ class SimCluster(ABC):
     # ------------------------------------------------------------------------------- the controller
 
     def start_controller(self) -> None:
-        """Start the controller from its file, which does not have the feature level."""
+        """Start the controller from its file, which does not have the feature level.
+
+        In a quorum start the nodes that were killed because their controllers were active.
+        """
+        if self.options.voters:
+            killed, self._killed_for_controller = self._killed_for_controller, {}
+            for node_id in killed:
+                self.start(node_id)
+            return
         if self.controller_starts:
             self._controller_class.first_level = self.image.level
         self.controller_starts += 1
