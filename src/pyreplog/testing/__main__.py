@@ -16,6 +16,7 @@ from typing import Any
 from pyreplog.testing.checkers import InvariantBroken
 from pyreplog.testing.known_bad import CLUSTERS, KNOWN_BAD
 from pyreplog.testing.options import WorldOptions
+from pyreplog.testing.quorum import QuorumTotals, QuorumWorld
 from pyreplog.testing.shrink import shrink
 from pyreplog.testing.totals import Totals
 from pyreplog.testing.walk import Walk
@@ -41,6 +42,26 @@ def _walk(first: int, count: int, variant: str | None, *, trace: bool) -> int:
     return 0
 
 
+def _quorum(first: int, count: int, *, trace: bool) -> int:
+    """Run simulated quorums without brokers; return 1 as soon as one fails."""
+    totals = QuorumTotals()
+    begun = time.process_time()
+    for seed in range(first, first + count):
+        world = QuorumWorld(seed)
+        print(world.about(), flush=True)
+        try:
+            world.run()
+        except InvariantBroken as broken:
+            print(broken)
+            return 1
+        if trace:
+            print("\n".join(world.events))
+        totals.add(world)
+        print(f"  {world.turns} events; every invariant held; digest {world.digest:08x}")
+    print(totals.text(time.process_time() - begun))
+    return 0
+
+
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pyreplog.testing", description="Run simulated clusters under faults."
@@ -56,6 +77,7 @@ def _arguments() -> argparse.ArgumentParser:
         metavar="SEED",
         help="a random walk over one partition instead of a cluster (also with --count)",
     )
+    parser.add_argument("--quorum", action="store_true", help="the metadata quorum alone, without brokers")
     parser.add_argument("--no-shrink", action="store_true", help="do not shrink a failing seed")
     return parser
 
@@ -85,6 +107,8 @@ def main() -> int:
     parts: dict[str, Any] = {}
     if options.variant is not None:
         parts = (CLUSTERS[options.variant] if options.variant in CLUSTERS else KNOWN_BAD[options.variant]).parts()
+    if options.quorum:
+        return _quorum(options.seed, options.count, trace=options.trace)
     if options.walk is not None:
         if options.variant in CLUSTERS:
             parser.error(
