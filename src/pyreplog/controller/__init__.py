@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         TopicImage,
         effective_min_isr,
     )
+    from pyreplog.controller.image_records import ImageRecords
     from pyreplog.controller.local_controller import (
         CONTROLLER_ADDRESS,
         ControllerReply,
@@ -63,6 +64,7 @@ __all__ = [
     "Controller",
     "ControllerState",
     "Converted",
+    "ImageRecords",
     "MetadataImage",
     "PartitionImage",
     "PartitionKey",
@@ -122,6 +124,7 @@ __getattr__, __dir__ = lazy_door(
             "TopicImage",
             "effective_min_isr",
         ],
+        ".image_records": ["ImageRecords"],
         ".local_controller": ["CONTROLLER_ADDRESS", "ControllerReply", "ControllerServer", "LocalController"],
         ".placement": ["place"],
         ".recovery": ["PossibleLoss", "QuorumRecovery", "image_in", "recover_quorum"],

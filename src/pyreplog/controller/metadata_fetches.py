@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from pyreplog.controller.image import MetadataImage
+from pyreplog.controller.image_records import ImageRecords
 from pyreplog.ports import Address
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
@@ -91,5 +92,5 @@ class MetadataFetches:
             data.records = records or []
         else:
             data.snapshot_id = SnapshotId(end, 0)
-            data.records = [(end - 1, record) for record in image.records()]
+            data.records = ImageRecords(image)
         return FetchResponse([FetchableTopicResponse(METADATA_TOPIC_ID, [data])])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import MetadataImage, PartitionImage, PartitionKey
+from pyreplog.controller import ImageRecords, MetadataImage, PartitionImage, PartitionKey
 from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageError
 from pyreplog.log import LogRoot, NewLog
 from pyreplog.mypyc_build import mypyc_attr
@@ -152,9 +152,12 @@ class MetadataListener:
 
     def _replace(self, records: Sequence[tuple[int, MetadataRecord]], end_offset: int) -> None:
         """Replace the image by a whole one."""
-        image = MetadataImage()
-        for offset, record in records:
-            image.apply(offset, record)
+        if isinstance(records, ImageRecords):
+            image = records.image()
+        else:
+            image = MetadataImage()
+            for offset, record in records:
+                image.apply(offset, record)
         image.offset = end_offset - 1
         self._standing.image = image
         self._refresh_brokers()

@@ -135,8 +135,9 @@ def _topic_with_batches(topic: FetchableTopicResponse) -> FetchableTopicResponse
         return topic
     parts = []
     for part in topic.partitions:
-        if isinstance(part.records, (list, tuple)):
-            part = replace(part, records=_batches(part.records))  # noqa: PLW2901
+        records: Any = part.records
+        if isinstance(records, Sequence) and not isinstance(records, (bytes, bytearray, memoryview)):
+            part = replace(part, records=_batches(records))  # noqa: PLW2901
         parts.append(part)
     return FetchableTopicResponse(topic.topic_id, parts)
 

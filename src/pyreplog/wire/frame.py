@@ -225,6 +225,8 @@ def _copied(value: Any) -> Any:
         return _copied(value)
     if hasattr(value, "parts"):
         return bytearray().join(value.parts())
+    if hasattr(value, "as_list"):  # a sequence that is made when it is read
+        return _copied(value.as_list())
     return bytearray(value)  # any other buffer
 
 

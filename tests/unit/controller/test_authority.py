@@ -9,7 +9,17 @@ import pytest
 
 from pyreplog._core import crc32c
 from pyreplog.config import NodeConfig
-from pyreplog.controller import FEATURE, LEVEL_LATEST, STATE_FILE, LocalController, MetadataImage, decode, encode, load
+from pyreplog.controller import (
+    FEATURE,
+    LEVEL_LATEST,
+    STATE_FILE,
+    ImageRecords,
+    LocalController,
+    MetadataImage,
+    decode,
+    encode,
+    load,
+)
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.testing import SimDisk
 from pyreplog.wire import (
@@ -260,7 +270,7 @@ def test_records_and_images() -> None:
         assert data is not None
         assert data.snapshot_id is not None
         fresh = MetadataImage()
-        assert isinstance(data.records, list)
+        assert isinstance(data.records, ImageRecords)
         for at, record in data.records:
             fresh.apply(at, record)
         fresh.offset = data.snapshot_id.end_offset - 1
