@@ -110,6 +110,11 @@ class WorldOptions:
     faults: FaultRates = field(default_factory=FaultRates)
     config: NodeConfig = field(default_factory=NodeConfig)
 
+    def clock_error(self, seed: int, node_id: int) -> int:
+        """Draw the error of a machine's clock, from a generator of its own: other draws stay as they are."""
+        most = 0 if self.voters else self.clock_error_ppm
+        return Random(seed * 1_000 + node_id).randint(-most, most) if most else 0
+
     @classmethod
     def drawn(cls, random: Random) -> WorldOptions:
         """Draw options from ``random``. Each run gets another mix of settings and faults (swarm testing)."""

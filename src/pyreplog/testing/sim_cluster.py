@@ -230,17 +230,12 @@ class SimCluster(ABC):
             self._members[consumer.address] = consumer
             self._after(consumer.address)
 
-    def _clock_error(self, node_id: int) -> int:
-        """Draw the error of a machine's clock, not from ``random``: the run of a seed without errors stays."""
-        most = 0 if self.options.voters else self.options.clock_error_ppm
-        return Random(self.seed * 1_000 + node_id).randint(-most, most) if most else 0
-
     def _begin_machines(self) -> None:
         options = self.options
         if options.voters:
             self.cluster_id = new_id(self._chance())
         for node_id in range(1, options.nodes + 1):
-            machine = self.machines[node_id] = Machine(self, node_id, self._clock_error(node_id))
+            machine = self.machines[node_id] = Machine(self, node_id, options.clock_error(self.seed, node_id))
             self._members[machine.address] = machine
             machine.open()
         if options.voters:
