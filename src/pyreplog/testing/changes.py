@@ -73,7 +73,7 @@ class TopicEvents:
         if self._world.image.topic(passing.name) is None:
             if not self._all_are_registered():
                 return False
-            answer = self._world.decide(CreateTopicsRequest([self._world.creatable(passing)]))
+            answer = self._world.decide(CreateTopicsRequest([passing.creatable()]))
             if answer is None or answer.topics[0].error_code:
                 return False  # no node is up
             self._world.say(f"topic {passing.name} is made")

@@ -10,6 +10,7 @@ from typing import Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.testing.network import NetworkOptions
+from pyreplog.wire import CreatableTopic, CreatableTopicConfig
 
 __all__ = ["FaultRates", "TopicOptions", "WorldOptions", "differing"]
 
@@ -38,6 +39,11 @@ class TopicOptions:
             "segment.bytes": str(self.segment_bytes),
             "index.interval.bytes": "512",
         }
+
+    def creatable(self) -> CreatableTopic:
+        """Return the topic as a request creates it."""
+        configs = [CreatableTopicConfig(key, value) for key, value in self.config.items()]
+        return CreatableTopic(self.name, self.partitions, self.replication_factor, configs=configs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,6 @@ from pyreplog.testing.sim_voters import SimVoters
 from pyreplog.testing.workload import SimConsumer, SimProducer
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
-    CreatableTopic,
-    CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
     Request,
@@ -266,15 +264,10 @@ class SimCluster(ABC):
         self._after(producer.address)
 
     def _create_topics(self) -> None:
-        question = CreateTopicsRequest([self.creatable(one) for one in self.options.topics])
+        question = CreateTopicsRequest([one.creatable() for one in self.options.topics])
         body = self._voters.ask(question) if self.options.voters else self.decide(question)
         assert isinstance(body, CreateTopicsResponse)
         assert all(topic.error_code == 0 for topic in body.topics), body
-
-    def creatable(self, topic: TopicOptions) -> CreatableTopic:
-        """Return the topic as a request creates it."""
-        configs = [CreatableTopicConfig(key, value) for key, value in topic.config.items()]
-        return CreatableTopic(topic.name, topic.partitions, topic.replication_factor, configs=configs)
 
     def decide(self, body: RequestBody) -> Any:
         """Let the controller carry out a request at once, and return its answer. None: it does not run, or
