@@ -89,7 +89,7 @@ def make(folder: str) -> None:
     values = []
     for broker in BROKERS:
         address = (BrokerEndpoint("PEER", f"node-{broker}", 0),)
-        values.append(encode_record(RegisterBrokerRecord(broker, DIRECTORY, broker, address)))
+        values.append(encode_record(RegisterBrokerRecord(broker, DIRECTORY, broker, address, fenced=False)))
     for number in range(COUNT):
         if number % TOPIC_SIZE == 0:
             topic_id = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")

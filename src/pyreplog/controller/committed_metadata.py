@@ -16,6 +16,8 @@ __all__ = ["CommittedMetadata"]
 
 _RECORD_SIZE: Final = 80
 """About the size of a partition's record in a snapshot."""
+_LONG: Final = 10_000
+"""Records that are read before they are applied; more are not in memory at once."""
 
 
 class CommittedMetadata:
@@ -57,14 +59,13 @@ class CommittedMetadata:
         if self._store is not None and self._record_count >= self._store.records_min:
             self._may_grow = False
             image = self._store.load(self._has)
-        is_stored = image is not None
         if image is None:
             image = self._load_snapshot()
         self.image = image
         self._recent = RecentRecords(image.offset + 1)
         self.bytes_since_snapshot = 0
         self.advance()
-        if self._store is not None and self._store.is_open and not is_stored:
+        if self._store is not None and self._store.is_empty:
             self._store.build(self.image, self._end_at(self.image.offset))
         if self._raft.is_voter:
             _ = self.image.index  # built now, and not when this voter becomes the active controller
@@ -81,7 +82,7 @@ class CommittedMetadata:
         return loader.image
 
     def advance(self, own: Sequence[tuple[int, MetadataRecord]] = ()) -> list[tuple[int, MetadataRecord]]:
-        """Apply the records that were committed since; return them.
+        """Apply the records that were committed since; return them, or the last ones of very many.
 
         ``own``: records that this process appended and still has, which need not be read again.
         """
@@ -91,9 +92,34 @@ class CommittedMetadata:
             return []
         records = _taken(own, following, end)
         if records is None:
-            records = self._read(following, end)
-        else:
-            self.bytes_since_snapshot += 64 * len(records)  # about
+            return self._catch_up(following, end)
+        self.bytes_since_snapshot += 64 * len(records)  # about
+        self._apply(records)
+        return records
+
+    def _catch_up(self, offset: int, end: int) -> list[tuple[int, MetadataRecord]]:
+        """Read and apply the records below ``end``, some at a time; return the last ones."""
+        is_long = end - offset >= _LONG
+        if is_long:
+            self.image.drop_index()  # it is faster to build than to change for each record
+        found: list[tuple[int, MetadataRecord]] = []
+        for place, value in self._raft.read_committed(offset):
+            if place >= end:
+                break
+            if isinstance(value, bytes):
+                self.bytes_since_snapshot += len(value)
+                found.append((place, decode_known(value, place)))
+            else:
+                found.append((place, OtherMetadataRecord("NoOpRecord", 0, {})))
+            if len(found) == _LONG:
+                self._apply(found)
+                found = []
+        self._apply(found)
+        if is_long and self._raft.is_voter:
+            _ = self.image.index
+        return found
+
+    def _apply(self, records: Sequence[tuple[int, MetadataRecord]]) -> None:
         store = self._store
         if store is not None and store.is_open:
             for offset, record in records:
@@ -108,7 +134,6 @@ class CommittedMetadata:
             self._may_grow = False
             store.load(lambda _: False)  # a store from earlier counts for nothing
             store.build(self.image, self._end_at(self.image.offset))
-        return records
 
     # --------------------------------------------------------------------------------- stored image
 
@@ -136,9 +161,9 @@ class CommittedMetadata:
         """Return about how many records snapshot and log have."""
         latest = self._raft.latest_snapshot
         if latest is None:
-            return self._raft.high_watermark
+            return self._raft.log_end_offset
         size = self._raft.storage.snapshot_size(latest) or 0
-        return size // _RECORD_SIZE + self._raft.high_watermark - latest.end_offset
+        return size // _RECORD_SIZE + self._raft.log_end_offset - latest.end_offset
 
     def _end_at(self, offset: int) -> StoredEnd:
         """Return the place of the record at ``offset``."""
@@ -152,18 +177,6 @@ class CommittedMetadata:
         if self._raft.storage.start_offset > end.offset + 1 or end.offset >= self._raft.log_end_offset:
             return False
         return end.epoch >= 0 and self._end_at(end.offset) == end
-
-    def _read(self, offset: int, end: int) -> list[tuple[int, MetadataRecord]]:
-        found: list[tuple[int, MetadataRecord]] = []
-        for place, value in self._raft.read_committed(offset):
-            if place >= end:
-                break
-            if isinstance(value, bytes):
-                self.bytes_since_snapshot += len(value)
-                found.append((place, decode_known(value, place)))
-            else:
-                found.append((place, OtherMetadataRecord("NoOpRecord", 0, {})))
-        return found
 
 
 def _taken(own: Sequence[tuple[int, MetadataRecord]], offset: int, end: int) -> list[tuple[int, MetadataRecord]] | None:

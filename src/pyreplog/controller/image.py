@@ -302,6 +302,10 @@ class MetadataImage:
                 found.add_topic(topic.topic_id, topic.partitions)
         return found
 
+    def drop_index(self) -> None:
+        """Forget the index until it is used again."""
+        self._index = None
+
     # ------------------------------------------------------------------------------------- applying
 
     def share(self, partition: PartitionImage) -> PartitionImage:

@@ -137,6 +137,11 @@ class ImageStore:
         return self._store is not None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the store is open and waits for :meth:`build`."""
+        return self._store is not None and not self._is_begun
+
+    @property
     def next_wake_ns(self) -> int | None:
         """The time at which :meth:`work` has something to do."""
         return self._due_ns
