@@ -35,11 +35,12 @@ from pyreplog.runtime.cluster_options import (
 )
 from pyreplog.runtime.cluster_reader import ReaderFace
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
-from pyreplog.runtime.controller_host import ControllerHost, close_disk
+from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.local_controller_host import LocalControllerHost
+from pyreplog.runtime.node_disks import NodeDisks, close_disk
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.producer import Producer
@@ -163,6 +164,7 @@ class Cluster:
             lambda name: SystemDisk(permissions=options.permissions, batcher=driver.syncs)
         )
         self._disk = disk = self._make_disk("controller")
+        self._node_disks = NodeDisks(self._make_disk)
         self._folders = NodeFolders(disk, path, options.nodes, anchor=options.disk is None)
         self._controller = controller = self._make_host()
         self._nodes = nodes = NodeGroup(path, driver, controller, self._folders)
@@ -179,14 +181,14 @@ class Cluster:
         """Return the host of the kind that the folder shows; for a new cluster, the kind of this class."""
         options, folders = self._options, self._folders
         if self._disk.stat(f"{self._path}/{STATE_FILE}") is None and (
-            self._new_has_quorum or folders.hold_quorum(lambda number: self._make_disk(f"node-{number}"))
+            self._new_has_quorum or folders.hold_quorum(self._node_disks)
         ):
             return QuorumHost(
                 options.config,
                 options.clock,
                 self._driver,
                 folders,
-                lambda number: self._make_disk(f"node-{number}"),
+                self._node_disks,
             )
         return LocalControllerHost(self._disk, self._path, options.config, options.clock, self._driver, folders)
 
@@ -203,7 +205,7 @@ class Cluster:
             folders=self._folders,
             controller=self._controller,
             driver=self._driver,
-            make_disk=self._make_disk,
+            make_disk=self._node_disks.take,
             clock=options.clock,
             config=options.config,
             trusted=self._clients.trusted,
@@ -464,6 +466,7 @@ class Cluster:
         self._controller.close()
         if self._lock is not None:
             self._lock.release()
+        self._node_disks.close()
         close_disk(self._disk)
         forget(self)
         self._is_released = True

@@ -13,9 +13,10 @@ from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
-from pyreplog.runtime.controller_host import ControllerHost, close_disk
+from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.folder_opening import check_name
+from pyreplog.runtime.node_disks import close_disk
 from pyreplog.runtime.node_folders import NodeFolders
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.system import is_interruption

@@ -14,7 +14,7 @@ from pyreplog.runtime.driver import Driver
 from pyreplog.values import TopicPartition
 from pyreplog.wire import NO_LEADER
 
-__all__ = ["ControllerHost", "Leaderless", "close_disk"]
+__all__ = ["ControllerHost", "Leaderless"]
 
 
 class Leaderless(NamedTuple):
@@ -148,10 +148,3 @@ class ControllerHost(ABC):
             return INT32_MAX, 0
         config = found.log_config
         return producer_batch_max(config), batch_max(config)
-
-
-def close_disk(disk: Disk) -> None:
-    """Close ``disk`` if it has a ``close`` method: disks of tests may have none."""
-    close = getattr(disk, "close", None)
-    if close is not None:
-        close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -23,8 +23,8 @@ from pyreplog.log import (
     write_nodes,
 )
 from pyreplog.ports import Disk
-from pyreplog.runtime.controller_host import close_disk
 from pyreplog.runtime.folder_opening import check_alone, folder_of
+from pyreplog.runtime.node_disks import NodeDisks
 from pyreplog.system import anchored
 
 __all__ = ["NodeFolders", "NodesAsked"]
@@ -89,16 +89,12 @@ class NodeFolders:
         given = None if self._given is None else self._given.get(number)
         return given or self._stored.get(number) or f"{self._path}/node-{number}"
 
-    def hold_quorum(self, disk_of: Callable[[int], Disk]) -> bool:
-        """Return whether a node's folder holds the metadata of a quorum. ``disk_of`` returns the disk of a node."""
-        for number in range(1, self.count + 1):
-            disk = disk_of(number)
-            try:
-                if disk.stat(f"{self.of(number)}/{METADATA_FOLDER}") is not None:
-                    return True
-            finally:
-                close_disk(disk)
-        return False
+    def hold_quorum(self, disks: NodeDisks) -> bool:
+        """Return whether a node's folder holds the metadata of a quorum."""
+        return any(
+            disks.look_at(number).stat(f"{self.of(number)}/{METADATA_FOLDER}") is not None
+            for number in range(1, self.count + 1)
+        )
 
     def outside(self) -> list[str]:
         """Return the nodes' folders that lie outside the cluster's folder."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random, SystemRandom
 from typing import Final
 
@@ -27,8 +27,9 @@ from pyreplog.quorum import (
     format_quorum,
     is_formatted,
 )
-from pyreplog.runtime.controller_host import ControllerHost, close_disk
+from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
+from pyreplog.runtime.node_disks import NodeDisks
 from pyreplog.runtime.node_folders import NodeFolders
 from pyreplog.runtime.state_check import check_not_older, check_without_metadata
 
@@ -51,14 +52,14 @@ class QuorumHost(ControllerHost):
         clock: Clock,
         driver: Driver,
         folders: NodeFolders,
-        node_disk: Callable[[int], Disk],
+        disks: NodeDisks,
     ) -> None:
-        """``node_disk`` returns a disk on which the folder of a node lies. Nothing is read or written yet."""
+        """Prepare; nothing is read or written yet."""
         super().__init__(driver)
         self._config = config
         self._clock = clock
         self._folders = folders
-        self._node_disk = node_disk
+        self._disks = disks
         self._random = Random(SystemRandom().getrandbits(64))
         self._servers: dict[int, QuorumServer] = {}
         self._image = MetadataImage()
@@ -75,12 +76,7 @@ class QuorumHost(ControllerHost):
         A folder that cannot be read is left out: the start of its node reports it.
         """
         clusters: dict[str, int] = {}
-        disks = {number: self._node_disk(number) for number in range(1, self._folders.count + 1)}
-        try:
-            self._load(disks, clusters)
-        finally:
-            for disk in disks.values():
-                close_disk(disk)
+        self._load({number: self._disks.look_at(number) for number in range(1, self._folders.count + 1)}, clusters)
 
     def _load(self, disks: Mapping[int, Disk], clusters: dict[str, int]) -> None:
         for number, disk in disks.items():
