@@ -42,7 +42,9 @@ class SimVoters:
 
     def __init__(self, cluster: _Cluster, controller_class: type[Controller]) -> None:
         self._cluster = cluster
-        self._server_class: type[QuorumServer] = type("Server", (QuorumServer,), {"controller_class": controller_class})
+        self._server_class: type[QuorumServer] = type(
+            "Server", (QuorumServer,), {"controller_class": controller_class, "exact_ends": False}
+        )
 
     def open_server(self, machine: Machine, random: Random) -> QuorumServer:
         """Open the machine's quorum server."""
