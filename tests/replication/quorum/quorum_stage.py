@@ -275,7 +275,7 @@ class QuorumStage:
         for other, node in list(self.nodes.items()):
             leader_id = node.leader_id
             if leader_id not in (None, other) and other != leader_id:
-                self.step(other, PeerGone(address_of_node(leader_id)))  # type: ignore[arg-type]
+                self.step(other, PeerGone(address_of_node(leader_id)))
         for _ in range(50):
             self.settle()
             if self.nodes[node_id].is_leader:

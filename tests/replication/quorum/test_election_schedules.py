@@ -42,7 +42,7 @@ def vote_of(
     before = len(stage.answers)
     stage.step(voter, Request(OPERATOR, 77, body))
     (answer,) = stage.answers[before:]
-    return answer.body.topics[0].partitions[0]  # type: ignore[union-attr, attr-defined]
+    return answer.body.topics[0].partitions[0]  # type: ignore[union-attr]
 
 
 def test_a6_candidates_with_equal_delays() -> None:

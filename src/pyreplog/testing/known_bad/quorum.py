@@ -28,7 +28,7 @@ class VoteNotPersisted(RaftNode):
         """Keep the state until the process ends."""
         kept = getattr(self, "kept_state", None)
         if kept is None:
-            self.storage = _Forgetful(self.storage)  # type: ignore[assignment]
+            self.storage = _Forgetful(self.storage)
             self.kept_state = True
         super().persist(state)
 
