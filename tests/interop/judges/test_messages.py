@@ -37,7 +37,7 @@ class Field(NamedTuple):
     array: bool
     nullable: bool
     tag: int | None
-    kind: str | list[Field]  # type: ignore[misc]
+    kind: str | list[Field]
 
 
 def schemas_in(jars: str, names: str) -> list[dict[str, Any]]:
