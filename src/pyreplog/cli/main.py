@@ -24,6 +24,7 @@ from pyreplog.cli import (
     exporting,
     importing,
     lesson,
+    quorum_recover,
     repair,
     tail,
     topics,
@@ -53,6 +54,7 @@ COMMANDS: Final = (
     dump,
     verify,
     repair,
+    quorum_recover,
     backup,
     importing,
     exporting,
@@ -136,11 +138,12 @@ def _main(words: list[str]) -> int:
 def _joined(words: list[str], names: Collection[str]) -> list[str]:
     """Return ``words`` with the two words of a command such as ``topics create`` made one.
 
-    ``topics create`` alone, or with options only, lists the topics of the folder "create".
+    ``topics create`` alone, or with options only, lists the topics of the folder "create", because ``topics`` is a
+    command too.
     """
     both, rest = " ".join(words[:2]), words[2:]
     has_more = any(not word.startswith("-") or word in ("-h", "--help") for word in rest)
-    return [both, *rest] if both in names and has_more else words
+    return [both, *rest] if both in names and (has_more or words[0] not in names) else words
 
 
 def _refuse_before(parser: Parser, words: Sequence[str]) -> None:

@@ -198,6 +198,10 @@ class RaftLog:
                 f"the metadata log begins at {log.start_offset}, and no whole snapshot reaches that offset",
                 file=self._folder,
             )
+        # Fetches are checked against the oldest snapshot, so it must reach the log's beginning.
+        for snapshot_id in [one for one in kept if one.end_offset < log.start_offset]:
+            kept.remove(snapshot_id)
+            remove_snapshot(self._disk, self._folder, snapshot_id)
 
     @property
     def failure(self) -> Exception | None:

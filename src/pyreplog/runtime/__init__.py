@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TopicDescription,
     )
     from pyreplog.runtime.producer import Producer
+    from pyreplog.runtime.quorum_recovery import PossibleLoss, QuorumRecovery, recover_quorum
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.several import scan
     from pyreplog.runtime.spool_applier import apply_offline, make_unowned
@@ -57,7 +58,9 @@ __all__ = [
     "NodeDescription",
     "Nodes",
     "PartitionDescription",
+    "PossibleLoss",
     "Producer",
+    "QuorumRecovery",
     "ReaderAdmin",
     "ReaderConsumer",
     "TopicDescription",
@@ -71,6 +74,7 @@ __all__ = [
     "make_unowned",
     "open_log",
     "place_of",
+    "recover_quorum",
     "scan",
     "topics_of",
 ]
@@ -95,6 +99,7 @@ __getattr__, __dir__ = lazy_door(
             "TopicDescription",
         ],
         ".producer": ["Producer"],
+        ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "recover_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],

@@ -44,6 +44,7 @@ from pyreplog.runtime.node_disks import NodeDisks, close_disk
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.producer import Producer
+from pyreplog.runtime.quorum_folders import CLUSTER_LOCK_NAME
 from pyreplog.runtime.quorum_host import QuorumHost
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.spool_applier import SpoolApplier
@@ -57,7 +58,6 @@ __all__ = ["Cluster", "ClusterReader"]
 FINAL_FETCH_S: Final = 0.5
 """How long a closing cluster waits for its followers to know the final high watermarks. It takes about
 a millisecond, unless a disk is slow."""
-LOCK_NAME: Final = "replog.controller.lock"
 _PRODUCER: Final = ProducerConfig()
 _CONSUMER: Final = ConsumerConfig()
 
@@ -196,7 +196,9 @@ class Cluster:
         """Lock the folder, start the controller and its nodes, and open the cluster for clients."""
         disk, path, options = self._disk, self._path, self._options
         wait = options.wait
-        self._lock = wait.call(lambda: with_reserve(disk, path, lambda: disk.lock(f"{path}/{LOCK_NAME}", "a cluster")))
+        self._lock = wait.call(
+            lambda: with_reserve(disk, path, lambda: disk.lock(f"{path}/{CLUSTER_LOCK_NAME}", "a cluster"))
+        )
         refuse_unfinished(disk, [path])
         self._controller.load()
         count = self._nodes.count(is_asked=options.nodes is not None)

@@ -84,6 +84,11 @@ class NodeFolders:
             f"{self._path} has {known} nodes, and each may hold partitions: nodes={self.count} would leave some out"
         )
 
+    @property
+    def home(self) -> str:
+        """The cluster's folder."""
+        return self._path
+
     def of(self, number: int) -> str:
         """Return the folder of node ``number``."""
         given = None if self._given is None else self._given.get(number)

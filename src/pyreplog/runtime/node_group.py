@@ -12,7 +12,6 @@ from pyreplog.errors import (
     ConfigError,
     LockedError,
     PyreplogError,
-    QuorumLostError,
     RequestTimedOutError,
 )
 from pyreplog.ports import Address
@@ -21,6 +20,7 @@ from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.locking import LockWait
 from pyreplog.runtime.node_folders import NodeFolders
+from pyreplog.runtime.quorum_folders import quorum_lost
 from pyreplog.runtime.recovery import Recovery
 
 __all__ = ["NodeGroup"]
@@ -95,10 +95,7 @@ class NodeGroup:
             raise self.nodes[0].failure or ClosedError("no node started")
         lack = self._controller.lack()
         if lack is not None:
-            raise QuorumLostError(
-                f"the cluster {self._path!r} cannot start: {lack}. If their disks are lost for good, `replog quorum"
-                f" recover {self._path}` goes on with what is left, and says what that may lose"
-            )
+            raise quorum_lost(self._path, lack)
         if not self._driver.wait_until(lambda: all(node._settled() for node in self.nodes), START_TIMEOUT_S):
             slow = ", ".join(str(node.node_id) for node in self.nodes if not node._settled())
             raise RequestTimedOutError(

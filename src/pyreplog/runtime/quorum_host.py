@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from random import Random, SystemRandom
 from typing import Final
@@ -13,10 +14,8 @@ from pyreplog.controller import (
     StoredMetadata,
     controller_address,
     new_id,
-    read_stored,
 )
-from pyreplog.errors import CorruptError, StorageError
-from pyreplog.log import METADATA_FOLDER, LogRoot, read_properties
+from pyreplog.log import METADATA_FOLDER, LogRoot
 from pyreplog.ports import Address, Clock, Disk, Transport
 from pyreplog.quorum import (
     Identity,
@@ -31,6 +30,14 @@ from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.node_disks import NodeDisks
 from pyreplog.runtime.node_folders import NodeFolders
+from pyreplog.runtime.quorum_folders import (
+    FolderMetadata,
+    folders_missing,
+    has_majority,
+    newest_of,
+    quorum_lost,
+    read_folder,
+)
 from pyreplog.runtime.state_check import check_not_older, check_without_metadata
 
 __all__ = ["QuorumHost"]
@@ -62,6 +69,7 @@ class QuorumHost(ControllerHost):
         self._disks = disks
         self._random = Random(SystemRandom().getrandbits(64))
         self._servers: dict[int, QuorumServer] = {}
+        self._keys: dict[int, ReplicaKey] = {}
         self._image = MetadataImage()
         self._stored: dict[int, StoredMetadata] = {}
         self._cluster_id = ""
@@ -73,32 +81,31 @@ class QuorumHost(ControllerHost):
     def load(self) -> None:
         """Read the ids and the metadata in the nodes' folders, without locks.
 
-        A folder that cannot be read is left out: the start of its node reports it.
+        A folder that cannot be read is left out: the start of its node reports it. Raises
+        :class:`QuorumLostError` if the metadata of a majority of the voters is not there.
         """
-        clusters: dict[str, int] = {}
-        self._load({number: self._disks.look_at(number) for number in range(1, self._folders.count + 1)}, clusters)
+        self._load({number: self._disks.look_at(number) for number in range(1, self._folders.count + 1)})
 
-    def _load(self, disks: Mapping[int, Disk], clusters: dict[str, int]) -> None:
+    def _load(self, disks: Mapping[int, Disk]) -> None:
+        found: dict[int, FolderMetadata] = {}
         for number, disk in disks.items():
-            folder = self._folders.of(number)
-            try:
-                found = read_stored(disk, f"{folder}/{METADATA_FOLDER}")
-                cluster_id = (read_properties(disk, folder) or {}).get("cluster.id", "")
-            except (CorruptError, StorageError):
-                continue
-            if cluster_id:
-                clusters[cluster_id] = clusters.get(cluster_id, 0) + 1
-            if found is not None:
-                self._stored[number] = found
-        self._cluster_id = max(clusters, key=clusters.__getitem__) if clusters else new_id(self._random)
-        newest = max(self._stored.values(), key=lambda one: (one.epoch, one.end_offset), default=None)
+            one = read_folder(disk, self._folders.of(number))
+            if one is not None:
+                found[number] = one
+        self._stored = {number: one.stored for number, one in found.items() if one.stored is not None}
+        clusters = Counter(one.cluster_id for one in found.values() if one.cluster_id)
+        self._cluster_id = clusters.most_common(1)[0][0] if clusters else new_id(self._random)
+        newest = newest_of(found)
         places = [(disk, self._folders.of(number)) for number, disk in disks.items()]
         if newest is None:
             check_without_metadata(places)
-        else:
-            check_not_older(newest.image, places, "the metadata of the voters")
-            self._image = newest.image
-            self.voters = newest.voters
+            return
+        check_not_older(newest.image, places, "the metadata of the voters")
+        if newest.end_offset and not has_majority(newest.voters, found):
+            # Before the nodes open, so that no empty folder takes the place of a missing one.
+            raise quorum_lost(self._folders.home, folders_missing(newest.voters, found))
+        self._image = newest.image
+        self.voters = newest.voters
 
     @property
     def cluster_id(self) -> str:
@@ -149,6 +156,7 @@ class QuorumHost(ControllerHost):
             self._clock,
             Random(SystemRandom().getrandbits(64)),
         )
+        self._keys[node_id] = ReplicaKey(node_id, root.directory_id)
         self._servers[node_id] = server
         return server
 
@@ -216,7 +224,7 @@ class QuorumHost(ControllerHost):
 
     def _is_up(self, node_id: int) -> bool:
         server = self._servers.get(node_id)
-        return server is not None and server.failure is None
+        return server is not None and server.failure is None and self._keys[node_id] in self._voters()
 
     # ---------------------------------------------------------------------------------------- nodes
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from pyreplog.errors import InvalidRequestError, OffsetOutOfRangeError
-from pyreplog.quorum import QuorumConfig, SnapshotInstalled
+from pyreplog.quorum import (
+    Identity,
+    QuorumConfig,
+    RaftNode,
+    SnapshotInstalled,
+    Voter,
+    VoterSet,
+    format_quorum,
+    list_snapshots,
+    make_only_voter,
+)
+from pyreplog.testing import SimClock, SimDisk
 from pyreplog.wire import SnapshotId
 from tests.unit.quorum.quorum_net import FOLDER, QuorumNet, address_of_node
 
@@ -125,3 +138,17 @@ def test_a_log_without_its_snapshot_is_refused() -> None:
     node = net.open(2)
     assert node.voter_failure is not None
     assert node.role_name == "failed"
+
+
+def test_a_log_that_begins_behind_its_older_snapshots_drops_them() -> None:
+    """A recovery makes such a log. Fetches are checked against the oldest snapshot, and would never be valid."""
+    disk, clock, identity = SimDisk(), SimClock(), Identity(1, "x8eZxIiI6FzqjrRRbN2Wdw", "y8eZxIiI6FzqjrRRbN2Wdw")
+    voter = Voter.at(identity.key, "controller-1")
+    disk.make_directory(FOLDER)
+    format_quorum(disk, FOLDER, identity, clock, VoterSet([voter]), QuorumConfig())
+    recovered = SnapshotId(1000, 1001)
+    make_only_voter(disk, FOLDER, identity, voter, recovered, [b"state"], clock, QuorumConfig())
+    node = RaftNode.open(disk, FOLDER, identity, QuorumConfig(), clock, Random(1), endpoint="controller-1", now_ns=0)
+    assert node.storage.oldest_snapshot() == recovered
+    assert list_snapshots(disk, FOLDER) == [recovered]
+    node.close()

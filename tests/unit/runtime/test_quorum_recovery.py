@@ -1,0 +1,147 @@
+"""A cluster that lost a majority of its voters for good is refused, recovered, and goes on with a survivor."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog import ConfigError, LockedError, QuorumLostError, StorageNotFoundError, recover_quorum
+from tests.unit.cli.support import Replog
+
+RECORDS = [b"%d" % number for number in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def governed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New clusters have a quorum."""
+    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
+
+
+@pytest.fixture
+def replog(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Replog:
+    """The command."""
+    return Replog(capfd, monkeypatch)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A closed cluster of three voters with acknowledged records on all of them."""
+    path = tmp_path / "data"
+    with pyreplog.Cluster(path, nodes=3) as cluster:
+        cluster.admin.create_topic("orders", replication_factor=3)
+        with cluster.producer() as producer:
+            for value in RECORDS:
+                producer.send("orders", value).result()
+    return path
+
+
+def lose(path: Path, survivors: set[int]) -> None:
+    """Delete the folders of all nodes but the survivors."""
+    for number in {1, 2, 3} - survivors:
+        shutil.rmtree(path / f"node-{number}")
+
+
+def values_in(cluster: pyreplog.Cluster, count: int) -> list[bytes | None]:
+    """The values of the topic."""
+    found: list[bytes | None] = []
+    with cluster.consumer("orders") as consumer:
+        while len(found) < count:
+            found += [record.value for record in consumer.poll(timeout=10)]
+    return found
+
+
+@pytest.mark.parametrize("survivor", [1, 2, 3])
+def test_all_but_one_copy_may_be_lost_while_all_are_in_sync(data: Path, survivor: int) -> None:
+    """Opening names the command and makes no folder; after it the survivor leads with all records, and takes more."""
+    lose(data, {survivor})
+    with pytest.raises(QuorumLostError, match=f"1 of 3 voters.*replog quorum recover {data}"):
+        pyreplog.Cluster(data)
+    assert sorted(path.name for path in data.glob("node-*")) == [f"node-{survivor}"]
+    done = recover_quorum(data)
+    assert done.node_id == survivor
+    assert done.epoch >= 1
+    assert done.known_offset > 0
+    (loss,) = done.losses
+    assert (loss.topic, loss.partition, loss.node_id, loss.start, loss.end) == ("orders", 0, survivor, 20, -1)
+    with pyreplog.Cluster(data) as cluster:
+        assert cluster.controller == cluster.node(survivor)
+        assert cluster.leader("orders") == cluster.node(survivor)
+        assert values_in(cluster, 20) == RECORDS
+        with cluster.producer() as producer:
+            producer.send("orders", b"more").result()
+    with pyreplog.Cluster(data) as cluster:
+        assert values_in(cluster, 21) == [*RECORDS, b"more"]
+
+
+def test_a_majority_is_refused(data: Path) -> None:
+    """With two of three voters there is nothing to recover, nor after a recovery."""
+    lose(data, {1, 3})
+    with pytest.raises(ConfigError, match=r"nothing has to be recovered: the metadata of 2 of 3 voters"):
+        recover_quorum(data)
+    with pyreplog.Cluster(data) as cluster:
+        assert values_in(cluster, 20) == RECORDS
+    lose(data, {3})
+    assert recover_quorum(data).node_id == 3
+    with pytest.raises(ConfigError, match=r"the metadata of 1 of 1 voters"):
+        recover_quorum(data)
+
+
+def test_an_open_cluster_is_refused(data: Path) -> None:
+    """It holds the lock, and the error names the holder."""
+    with pyreplog.Cluster(data), pytest.raises(LockedError, match="this process"):
+        recover_quorum(data)
+
+
+def test_no_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing folder, an empty one, a log, and a cluster with one controller are refused unchanged."""
+    with pytest.raises(StorageNotFoundError):
+        recover_quorum(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="holds no cluster"):
+        recover_quorum(tmp_path / "empty")
+    assert not list((tmp_path / "empty").iterdir())
+    with pyreplog.open_log(tmp_path / "log"):
+        pass
+    with pytest.raises(ConfigError, match="single log"):
+        recover_quorum(tmp_path / "log")
+    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", False)
+    with pyreplog.Cluster(tmp_path / "old"):
+        pass
+    with pytest.raises(ConfigError, match="has no quorum"):
+        recover_quorum(tmp_path / "old")
+
+
+def test_no_metadata(data: Path) -> None:
+    """Without any metadata log nothing says what the cluster was."""
+    lose(data, {2})
+    shutil.rmtree(data / "node-2" / "__cluster_metadata-0")
+    with pytest.raises(StorageNotFoundError, match="replog repair"):
+        recover_quorum(data)
+
+
+def test_the_command(replog: Replog, data: Path) -> None:
+    """It says what is known, who votes, and what may be lost; asked again it refuses."""
+    lose(data, {2})
+    done = replog("quorum", "recover", data)
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0].startswith("the metadata is known up to offset ")
+    assert lines[1:] == [
+        "node 2 is the only voter now",
+        "orders-0: all records from offset 20 on may be lost; the copy of node 2 goes on",
+    ]
+    again = replog("quorum", "recover", data)
+    assert (again.code, again.out) == (1, "")
+    assert "nothing has to be recovered" in again.err
+    assert replog("quorum", "recover").code == 2
+
+
+def test_the_command_in_json(replog: Replog, data: Path) -> None:
+    """One object for the recovery, then one for each loss."""
+    lose(data, {3})
+    recovery, loss = replog("quorum", "recover", data, "--json").objects()
+    assert (recovery["voter"], recovery["epoch"] >= 1, recovery["known_offset"] > 0) == (3, True, True)
+    assert loss == {"topic": "orders", "partition": 0, "node": 3, "start_offset": 20, "end_offset": None}
