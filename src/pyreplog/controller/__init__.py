@@ -12,6 +12,7 @@ from pyreplog.controller.layout import STATE_FILE
 from pyreplog.lazy_door import lazy_door
 
 if TYPE_CHECKING:
+    from pyreplog.controller.active_controller import ActiveController
     from pyreplog.controller.controller import Controller
     from pyreplog.controller.conversion import Converted, convert_cluster
     from pyreplog.controller.describe import describe_cluster, describe_configs, describe_topics, metadata
@@ -43,14 +44,16 @@ if TYPE_CHECKING:
         LocalController,
     )
     from pyreplog.controller.placement import place
-    from pyreplog.controller.quorum_server import QuorumServer, controller_address
+    from pyreplog.controller.quorum_server import CONTROLLER_PREFIX, QuorumServer, controller_address
     from pyreplog.controller.recovery import PossibleLoss, QuorumRecovery, image_in, recover_quorum
+    from pyreplog.controller.requests import Decided
     from pyreplog.controller.state import ControllerState, decode, encode, load, read_state, store
     from pyreplog.controller.stored_metadata import StoredMetadata, read_stored
     from pyreplog.controller.topics import PARTITIONS_MAX, new_id
 
 __all__ = [
     "CONTROLLER_ADDRESS",
+    "CONTROLLER_PREFIX",
     "FEATURE",
     "LEVEL_LATEST",
     "LOST_DIRECTORY",
@@ -60,10 +63,12 @@ __all__ = [
     "LocalController",
     "ControllerServer",
     "ControllerReply",
+    "ActiveController",
     "BrokerImage",
     "Controller",
     "ControllerState",
     "Converted",
+    "Decided",
     "ImageRecords",
     "MetadataImage",
     "PartitionImage",
@@ -101,6 +106,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_door(
     __name__,
     {
+        ".active_controller": ["ActiveController"],
         ".controller": ["Controller"],
         ".conversion": ["Converted", "convert_cluster"],
         ".describe": ["describe_cluster", "describe_configs", "describe_topics", "metadata"],
@@ -128,7 +134,8 @@ __getattr__, __dir__ = lazy_door(
         ".local_controller": ["CONTROLLER_ADDRESS", "ControllerReply", "ControllerServer", "LocalController"],
         ".placement": ["place"],
         ".recovery": ["PossibleLoss", "QuorumRecovery", "image_in", "recover_quorum"],
-        ".quorum_server": ["QuorumServer", "controller_address"],
+        ".quorum_server": ["CONTROLLER_PREFIX", "QuorumServer", "controller_address"],
+        ".requests": ["Decided"],
         ".state": ["ControllerState", "decode", "encode", "load", "read_state", "store"],
         ".stored_metadata": ["StoredMetadata", "read_stored"],
         ".topics": ["PARTITIONS_MAX", "new_id"],

@@ -74,6 +74,8 @@ class Machine:
         """A call of the disk was made to fail since the node started, so the node may leave."""
         self.rotten = False
         """A bit of the machine's files was flipped since the node last opened them."""
+        self.incarnation_id = ""
+        """That of the node's latest start."""
         self.starts = 0
         self.shape: tuple[object, ...] = ()
         """The state of the node's logs after its last turn."""
@@ -102,6 +104,7 @@ class Machine:
         self.disk_failed = False
         self._random = Random(self.world.random.getrandbits(64))
         self.root = self.world.open_root(self, self._random)
+        self.incarnation_id = self.root.incarnation_id
 
     def run(self) -> None:
         """Start the quorum server, if the world has a quorum, and the node. REQUIRES an open root."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pyreplog.controller import MetadataImage, PartitionImage, PartitionKey
+from pyreplog.controller import MetadataImage, PartitionImage, PartitionKey, QuorumServer
 from pyreplog.log import Log, LogRoot, UnloadedLog
 from pyreplog.node import HostedPartition, Node
 from pyreplog.ports import Address
@@ -37,6 +37,11 @@ class ObservedNode(Protocol):
     @property
     def root(self) -> LogRoot | None:
         """The log root of the node; None while it is down."""
+        ...
+
+    @property
+    def server(self) -> QuorumServer | None:
+        """The machine's part of the metadata quorum; None while it is down, or without a quorum."""
         ...
 
     @property

@@ -75,6 +75,7 @@ class SimCluster(ABC):
         metadata_class: type[MetadataListener] = MetadataListener,
         consumer_class: type[Consumer] = Consumer,
         node_class: type[Node] = Node,
+        server_class: type[QuorumServer] = QuorumServer,
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
@@ -108,7 +109,7 @@ class SimCluster(ABC):
         self._controller_class = self._of_level(controller_class, 0 if options.old_nodes else LEVEL_LATEST)
         self._consumer_class = consumer_class
         self._controller_transport: SimTransport | None = None
-        self._voters = SimVoters(self, self._controller_class)
+        self._voters = SimVoters(self, self._controller_class, server_class)
         self._killed_for_controller: dict[int, None] = {}
         self._wiped_voters: dict[int, None] = {}
         # Made once and not at each start, because code runs fastest when it meets the same classes.
@@ -328,6 +329,12 @@ class SimCluster(ABC):
         if not self.options.voters:
             return self.endpoint is not None
         return self._voters.active() is not None
+
+    @property
+    def active_node(self) -> int:
+        """The node whose server takes itself as the active controller of the quorum; -1: none does."""
+        machine = self._voters.active()
+        return -1 if machine is None else machine.node_id
 
     def stop_controller(self, *, power_loss: bool) -> None:
         """Kill the controller, or cut its power. The active one of a quorum dies with its node."""
@@ -555,6 +562,9 @@ class SimCluster(ABC):
         if tell and self.endpoint is not None:
             self.endpoint.fence(node_id)
             self._after(CONTROLLER_ADDRESS)
+        if tell and self.options.voters:
+            for server_address in self._voters.note_ended(self.machines[node_id].incarnation_id):
+                self._after(server_address)
 
     def start(self, node_id: int) -> None:
         """Start a node that is down."""

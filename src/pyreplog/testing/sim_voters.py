@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pyreplog.controller import Controller, QuorumServer
 from pyreplog.log import METADATA_FOLDER
-from pyreplog.ports import Received
+from pyreplog.ports import Address, Received
 from pyreplog.quorum import (
     Identity,
     QuorumConfig,
@@ -40,11 +40,11 @@ class _Cluster(Protocol):
 class SimVoters:
     """Opens the servers of ``cluster``'s machines, and asks the one that is the active controller."""
 
-    def __init__(self, cluster: _Cluster, controller_class: type[Controller]) -> None:
+    def __init__(self, cluster: _Cluster, controller_class: type[Controller], server_class: type[QuorumServer]) -> None:
         self._cluster = cluster
-        self._server_class: type[QuorumServer] = type(
-            "Server", (QuorumServer,), {"controller_class": controller_class, "exact_ends": False}
-        )
+        # The network tells a node's end late, and delivers messages of ended processes.
+        attributes = {"controller_class": controller_class, "exact_ends": False}
+        self._server_class: type[QuorumServer] = type("Server", (server_class,), attributes)
 
     def open_server(self, machine: Machine, random: Random) -> QuorumServer:
         """Open the machine's quorum server."""
@@ -105,6 +105,15 @@ class SimVoters:
         if not answers:
             self._cluster.broken("liveness", "no controller answers at the beginning")
         return answers[0]
+
+    def note_ended(self, incarnation_id: str) -> list[Address]:
+        """Tell all servers that this incarnation of a node has ended; return their addresses."""
+        told = []
+        for machine in self._cluster.machines.values():
+            if machine.server is not None:
+                machine.server.note_ended(incarnation_id)
+                told.append(machine.server_address)
+        return told
 
     def active(self) -> Machine | None:
         """Return the machine whose server is the active controller."""

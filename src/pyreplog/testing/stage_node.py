@@ -166,6 +166,7 @@ class StageNode:
     """The number of its newest proposal."""
     node: Any = None
     root: Any = None
+    server: Any = None
     disk_failed: bool = False
     rotten: bool = False
 

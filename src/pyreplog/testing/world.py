@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from pyreplog.client import Consumer
-from pyreplog.controller import Controller
+from pyreplog.controller import Controller, QuorumServer
 from pyreplog.log import Log
 from pyreplog.node import MetadataListener, Node
 from pyreplog.ports import Address
@@ -36,7 +36,8 @@ class World(SimCluster):
 
     ``options`` are the parts and the faults of the cluster; None draws them from the seed. ``checkers``:
     None means :func:`standard_checkers`. ``replica_class``, ``log_class``, ``controller_class``,
-    ``metadata_class``, ``consumer_class`` and ``node_class`` replace the real classes by known-bad variants.
+    ``metadata_class``, ``consumer_class``, ``node_class`` and ``server_class`` replace the real classes by known-bad
+    variants.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class World(SimCluster):
         metadata_class: type[MetadataListener] = MetadataListener,
         consumer_class: type[Consumer] = Consumer,
         node_class: type[Node] = Node,
+        server_class: type[QuorumServer] = QuorumServer,
         checkers: Sequence[Checker] | None = None,
         replay: str = "",
     ) -> None:
@@ -64,6 +66,7 @@ class World(SimCluster):
             metadata_class=metadata_class,
             consumer_class=consumer_class,
             node_class=node_class,
+            server_class=server_class,
         )
         self._replay = replay
         self._options_given = options is not None
@@ -71,7 +74,7 @@ class World(SimCluster):
         """Whether the seed alone determines this world: giving, adding or replacing a part clears it."""
         self._as_command = False
         """Whether :meth:`run` does what ``python -m pyreplog.testing --seed N`` does."""
-        standard = (Replica, Log, Controller, MetadataListener, Consumer, Node)
+        standard = (Replica, Log, Controller, MetadataListener, Consumer, Node, QuorumServer)
         parts = {
             "replica_class": replica_class,
             "log_class": log_class,
@@ -79,6 +82,7 @@ class World(SimCluster):
             "metadata_class": metadata_class,
             "consumer_class": consumer_class,
             "node_class": node_class,
+            "server_class": server_class,
         }
         self._other_parts = [f"{name}={part.__name__}" for name, part in parts.items() if part not in standard]
         self.seen: dict[str, int] = {}
@@ -139,6 +143,7 @@ class World(SimCluster):
         self._stop_checkers = overriding(checkers, "stopped")
         self._node_checkers = overriding(checkers, "node_turn")
         self._disk_checkers = overriding(checkers, "disk_call")
+        self._server_checkers = overriding(checkers, "server_turn")
         self._controller_checkers = overriding(checkers, "controller_turn")
         self._settle_checkers = overriding(checkers, "settled")
         self._read_checkers = overriding(checkers, "read")
@@ -172,6 +177,9 @@ class World(SimCluster):
 
     def turn_ended(self, address: Address, member: Member) -> None:
         """Call the checkers after a turn that changed something."""
+        if isinstance(member, MachineServer):
+            for checker in self._server_checkers:
+                checker.server_turn(self, member.machine)
         if self._sendings:
             sendings, self._sendings = self._sendings, []
             for sending in sendings:

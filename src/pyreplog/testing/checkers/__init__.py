@@ -43,6 +43,7 @@ from pyreplog.testing.checkers.metadata import (
     OneLeaderPerEpoch,
     SomewhereKept,
 )
+from pyreplog.testing.checkers.quorum import AnswersCommitted, CommittedMetadataKept, MembersRegistered
 from pyreplog.testing.checkers.sightings import Sightings
 
 __all__ = [
@@ -51,10 +52,12 @@ __all__ = [
     "AckImplies",
     "AllInSync",
     "Anomaly",
+    "AnswersCommitted",
     "AppendsSucceed",
     "CandidatesComplete",
     "Checker",
     "CommittedIdentical",
+    "CommittedMetadataKept",
     "CrashConsistent",
     "DeletedStaysDeleted",
     "DivergenceEnds",
@@ -68,6 +71,7 @@ __all__ = [
     "LogsMatch",
     "MarkedBeforeTold",
     "MaximalSuperset",
+    "MembersRegistered",
     "MetadataWellFormed",
     "NoBrokenRule",
     "NoFlapping",
@@ -102,7 +106,10 @@ _KINDS: Final = (
     OncePerRecord,
     NoPhantoms,
     AckImplies,
+    CommittedMetadataKept,
+    AnswersCommitted,
     MetadataWellFormed,
+    MembersRegistered,
     SomewhereKept,
     FencedServesNothing,
     DeletedStaysDeleted,

@@ -68,6 +68,9 @@ class Checker:
     def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """A node is about to make, within its turn, a disk call that may fail and end the turn."""
 
+    def server_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
+        """A machine's quorum server has had a turn; the messages that it sent are shown next. It may have ended."""
+
     def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
         """The controller has had a turn in which its metadata changed."""
 

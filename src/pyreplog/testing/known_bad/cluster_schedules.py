@@ -18,7 +18,9 @@ __all__ = [
     "all_die",
     "answer_from_the_controller_lost",
     "below_the_minimum",
+    "controller_cut_off",
     "fair_weather",
+    "follower_dies",
     "followers_cut_off",
     "leader_cut_off",
     "leader_dies",
@@ -111,6 +113,33 @@ def leader_dies(world: World) -> None:
     first, *_ = begin(world)
     kill(world, first)
     next_leader(world, first)
+
+
+def follower_dies(world: World) -> None:
+    """A follower dies, and comes back after it was fenced."""
+    _, second, _ = begin(world)
+    kill(world, second)
+    world.run_for(1000)
+
+
+def controller_cut_off(world: World) -> None:
+    """The node that leads the partition and has the active controller is cut off from the other nodes, and clients
+    still reach it. Another controller takes over, and another leader is elected; then the network is well again."""
+    first, *others = begin(world)
+    if world.active_node != first:
+        world.say(f"node {world.active_node}, which has the active controller, restarts")
+        world.stop(world.active_node)
+    until(world, lambda: world.active_node == first, "the leader's node has the active controller")
+    for node_id in others:
+        world.start(node_id)
+    until(world, lambda: len(partition(world).isr) == len(partition(world).replicas), "all are in sync")
+    world.say(f"node {first} is cut off from the other nodes, with its controller")
+    for one in (f"node-{first}", world.controller_address(first)):
+        for node_id in others:
+            for other in (f"node-{node_id}", world.controller_address(node_id)):
+                world.network.cut_both(one, other)
+    world.run_for(3000)
+    heal(world)
 
 
 def all_die(world: World) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.testing.checkers import standard_checkers
-from pyreplog.testing.known_bad import clients, controllers, followers, leaders, logs, nodes
+from pyreplog.testing.known_bad import clients, controllers, followers, leaders, logs, nodes, servers
 from pyreplog.testing.known_bad import cluster_schedules as schedules
 from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
 from pyreplog.testing.world import World
@@ -109,6 +109,8 @@ _ALONE: Final = WorldOptions(
     faults=FaultRates.none(),
     config=QUICK,
 )
+_QUORUM: Final = dataclasses.replace(_ONE_IS_ENOUGH, voters=3)
+"""Each node is a voter of the metadata quorum."""
 _ALL: Final = (
     ClusterVariant("ReadsToTheEnd", ("C6",), _replica(leaders.ReadsToTheEnd), "S10", schedules.followers_cut_off),
     ClusterVariant(
@@ -190,6 +192,36 @@ _ALL: Final = (
         "S20",
         schedules.leader_stands_still,
         options=_ONE_IS_ENOUGH,
+    ),
+    ClusterVariant(
+        "FencedStays", ("V35",), {"controller_class": controllers.FencedStays}, "S17", schedules.follower_dies
+    ),
+    ClusterVariant(
+        "CommitsAlone",
+        ("C19",),
+        {"server_class": servers.CommitsAlone},
+        "S15",
+        schedules.controller_cut_off,
+        options=_QUORUM,
+    ),
+    ClusterVariant(
+        "AnswersUncommitted",
+        ("V27",),
+        {"server_class": servers.AnswersUncommitted},
+        "S16",
+        schedules.fair_weather,
+        options=_QUORUM,
+    ),
+    ClusterVariant(
+        "LeasesUnproved",
+        ("C20",),
+        {"server_class": servers.LeasesUnproved},
+        "S20",
+        schedules.controller_cut_off,
+        options=dataclasses.replace(
+            _QUORUM, config=dataclasses.replace(QUICK, session_timeout_ms=2000, replica_lag_time_max_ms=10_000)
+        ),
+        seed=3,
     ),
 )
 

@@ -20,6 +20,7 @@ __all__ = [
     "AnyPartitionEpoch",
     "ElectsOnce",
     "ElrKept",
+    "FencedStays",
     "NoElr",
     "SuspectsTrusted",
     "UncleanStartsIgnored",
@@ -95,3 +96,10 @@ class ElectsOnce(Controller):
     def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
         """Unfence the broker, and elect no leader."""
         self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))
+
+
+class FencedStays(Controller):
+    """A fenced broker stays in the in-sync sets (before KIP-841)."""
+
+    def _move_away(self, broker_id: int, now_ns: int) -> None:
+        """Leave the sets as they are."""
