@@ -366,6 +366,11 @@ class ClusterNode:
         return self._node.path
 
     @property
+    def role(self) -> Literal["broker", "controller", "broker,controller"]:
+        """What the node does. See :attr:`pyreplog.ClusterNode.role`."""
+        return self._node.role
+
+    @property
     def alive(self) -> bool:
         """Whether the node runs."""
         return self._node.alive

@@ -538,7 +538,7 @@ class QuorumServer:
         if voters and len(voters) - len(down) < voters.majority:
             up = len(voters) - len(down)
             nodes = " or ".join(str(node_id) for node_id in down)
-            return f"{up} of {len(voters)} voters {'is' if up == 1 else 'are'} up: restart node {nodes}"
+            return f"{up} of {len(voters)} voters {'is' if 1 in (up, len(voters)) else 'are'} up: restart node {nodes}"
         return "another node is becoming the active controller: try again"
 
     def _send_answer(self, peer: Address, correlation_id: int, body: ResponseBody) -> None:

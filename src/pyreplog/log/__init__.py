@@ -35,7 +35,15 @@ from pyreplog.log.discovery import (
 from pyreplog.log.duplicate import Duplicate, check_extends, duplicate, sign_off
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.found_log import Conflict, FoundLog, unreadable
-from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, read_topic_id, write_topic_id
+from pyreplog.log.identity import (
+    ROLES_PROPERTY,
+    decode_uuid,
+    encode_uuid,
+    random_uuid,
+    read_properties,
+    read_topic_id,
+    write_topic_id,
+)
 from pyreplog.log.layout import (
     BACKUP_NAME,
     INCARNATION_NAME,
@@ -91,6 +99,7 @@ from pyreplog.log.unloaded import UnloadedLog
 from pyreplog.log.validator import Appended, LogValidator
 
 __all__ = [
+    "ROLES_PROPERTY",
     "CONTROLLER_NAME",
     "CONVERTED_NAME",
     "AbortedRange",

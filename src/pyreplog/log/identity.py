@@ -15,6 +15,8 @@ from pyreplog.log.snapshot import parse_number, read_whole, replace_file
 from pyreplog.ports import Disk, Lock, RandomBytes
 
 UUID_SIZE: Final = 16
+ROLES_PROPERTY: Final = "process.roles"
+"""The roles of the node, as in the configuration of a Kafka server. Kafka leaves it in the file."""
 _RESERVED_BELOW: Final = 100
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -36,6 +38,8 @@ class RootIdentity:
         self.node_id = 0
         self.cluster_id = ""
         self.directory_id = ""
+        #: The value of ``process.roles``; None: the file has none.
+        self.roles: str | None = None
 
     @property
     def was_written(self) -> bool:
@@ -58,6 +62,7 @@ class RootIdentity:
         self.node_id = kept_node if kept_node is not None else (node_id or 0)
         self.cluster_id = kept_cluster or cluster_id or random_uuid(random)
         self.directory_id = properties.get("directory.id") or random_uuid(random)
+        self.roles = properties.get(ROLES_PROPERTY)
 
     def _kept_node_id(self) -> int | None:
         properties = self._properties or {}
@@ -80,6 +85,7 @@ class RootIdentity:
             "directory.id": self.directory_id,
             "version": "1",
             "cluster.id": self.cluster_id,
+            **({} if self.roles is None else {ROLES_PROPERTY: self.roles}),
         }
         if wanted != properties:
             write_properties(self._disk, self._path, wanted, wall_ms)

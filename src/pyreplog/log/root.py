@@ -206,6 +206,12 @@ class LogRoot:
         """The id of the folder, which it keeps for good."""
         return self._identity.directory_id
 
+    def keep_roles(self, roles: str) -> None:
+        """Store the roles of the node in ``meta.properties``, durably."""
+        if self._identity.roles != roles:
+            self._identity.roles = roles
+            self._identity.write(self.clock.wall_ms())
+
     @property
     def incarnation_id(self) -> str:
         """The id of this opening."""

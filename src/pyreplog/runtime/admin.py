@@ -17,6 +17,7 @@ from pyreplog.errors import (
     BrokerNotAvailableError,
     ConfigError,
     InternalError,
+    NotControllerError,
     PyreplogError,
     UnknownTopicError,
     cluster_error,
@@ -60,7 +61,7 @@ class Admin(TopicChanges, ClientFace[Machine]):
         self._make = make
         self._nodes = nodes
         self._on_change = on_change
-        self._node_count = len(nodes.nodes)
+        self._broker_count = len(nodes.brokers)
         self._current = make()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -189,7 +190,12 @@ class Admin(TopicChanges, ClientFace[Machine]):
                     or not answer.may_be_put_again
                     or not isinstance(answer.error, BrokerNotAvailableError)
                 ):
-                    raise answer.error
+                    raise self._explained(answer.error)
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Return the error with the voters that are missing, if no controller answered because of them."""
+        lack = self._advice.lack() if isinstance(error, (BrokerNotAvailableError, NotControllerError)) else None
+        return error if lack is None or lack in str(error) else NotControllerError(lack)
 
     def _interrupted(self, error: Exception | None) -> None:
         """Replace the machine, because a signal handler interrupted it or it failed. Called by the driving thread."""
@@ -203,4 +209,5 @@ class Admin(TopicChanges, ClientFace[Machine]):
             self._current = self._make()
 
     def __repr__(self) -> str:
-        return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"
+        count = len(self._nodes.nodes)
+        return f"<pyreplog.Admin of {count} node{'' if count == 1 else 's'}>"

@@ -43,6 +43,7 @@ from pyreplog.runtime.local_controller_host import LocalControllerHost
 from pyreplog.runtime.node_disks import NodeDisks, close_disk
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.node_group import NodeGroup
+from pyreplog.runtime.node_roles import RolesAsked
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.quorum_folders import CLUSTER_LOCK_NAME
 from pyreplog.runtime.quorum_host import QuorumHost
@@ -73,12 +74,14 @@ class Cluster:
     ``nodes``: how many nodes, up to 100. None: as many as the folder has, and 3 in a new one. A
     larger number than before adds nodes; a smaller one is a ConfigError. A list such as
     ``["/disk1/n1", "/disk2/n2"]`` gives each node's folder, so that they can be on different disks;
-    the cluster's folder stores the list, so the next opening needs none. ``config``: every node's
-    settings, a NodeConfig or a dict. ``own_process``: the process exists for this cluster, so
-    SIGTERM ends both in order, as Ctrl-C does; call it from the main thread. ``progress`` is called
-    while logs are recovered that were not closed cleanly, as by ``open_log``. ``permissions`` and
-    ``lock_timeout`` mean the same as for ``open_log``. ``disk`` (by its name: "node-1", ...,
-    "controller") and ``clock`` replace the machine's own, for tests.
+    the cluster's folder stores the list, so the next opening needs none. ``roles``: the nodes that
+    vote for the controller, such as ``{4: "controller"}``: node 4 only votes, and the nodes that are
+    not named hold partitions and do not vote ("broker"); "broker,controller" does both. The folders
+    keep the roles. ``config``: every node's settings, a NodeConfig or a dict. ``own_process``: the
+    process exists for this cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the
+    main thread. ``progress`` is called while logs are recovered that were not closed cleanly, as by
+    ``open_log``. ``permissions`` and ``lock_timeout`` mean the same as for ``open_log``. ``disk``
+    (by its name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) if another opening still has the cluster after
     ``lock_timeout``, ConfigError if the folder is something else, StorageError if the disk refuses.
@@ -118,6 +121,7 @@ class Cluster:
         nodes: NodesAsked = None,
         *,
         mode: Literal["a", "r"] = "a",
+        roles: RolesAsked = None,
         config: NodeConfig | Mapping[str, object] | None = None,
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
@@ -129,6 +133,7 @@ class Cluster:
         """Start the cluster from its folder. Every node that can serve does so on return."""
         check_mode(mode)
         settings: OwnProcessSettings = {
+            "roles": roles,
             "config": config,
             "disk": disk,
             "clock": clock,
@@ -180,8 +185,14 @@ class Cluster:
     def _make_host(self) -> ControllerHost:
         """Return the host of the kind that the folder shows; for a new cluster, the kind of this class."""
         options, folders = self._options, self._folders
-        if self._disk.stat(f"{self._path}/{STATE_FILE}") is None and (
-            self._new_has_quorum or folders.hold_quorum(self._node_disks)
+        has_file = self._disk.stat(f"{self._path}/{STATE_FILE}") is not None
+        if has_file and options.roles is not None:
+            raise ConfigError(
+                f"roles= needs a cluster that a quorum of its nodes governs, and {self._path} has a controller with a"
+                " file of its own (replog.controller): open it without roles=, until its conversion is supported"
+            )
+        if not has_file and (
+            self._new_has_quorum or options.roles is not None or folders.hold_quorum(self._node_disks)
         ):
             return QuorumHost(
                 options.config,
@@ -189,6 +200,7 @@ class Cluster:
                 self._driver,
                 folders,
                 self._node_disks,
+                options.roles,
             )
         return LocalControllerHost(self._disk, self._path, options.config, options.clock, self._driver, folders)
 

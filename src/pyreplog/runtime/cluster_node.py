@@ -12,12 +12,13 @@ from pyreplog.controller import QuorumServer
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node
-from pyreplog.ports import Address, Clock, Disk
+from pyreplog.ports import Address, Clock, Disk, Transport
 from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.node_disks import close_disk
 from pyreplog.runtime.node_folders import NodeFolders
+from pyreplog.runtime.node_roles import NodeRole
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
@@ -53,6 +54,9 @@ class ClusterNode:
         self._node_id = node_id
         self._folders = folders
         self._controller = controller
+        self._role = controller.role_of(node_id)
+        #: Whether it holds partitions. If not, it runs a quorum server and no :class:`Node`.
+        self._is_broker = self._role != "controller"
         self._path = folders.of(node_id)
         self._driver = driver
         self._make_disk = make_disk
@@ -84,20 +88,31 @@ class ClusterNode:
         return self._path
 
     @property
+    def role(self) -> NodeRole:
+        """What the node does: ``"broker"`` (it holds partitions), ``"controller"`` (it only votes for the controller
+        and may be it) or ``"broker,controller"``."""
+        return self._role
+
+    @property
     def alive(self) -> bool:
         """Whether the node runs."""
-        return self._node is not None
+        return (self._node if self._is_broker else self._server) is not None
 
     @property
     def failure(self) -> Exception | None:
         """The disk error because of which the node does not run or does not serve; None if there was none."""
+        if not self._is_broker:
+            return self._failure if self._server is None else self._server.failure
         node = self._node
         return self._failure if node is None else (node.offline or node.failure)
 
     @property
     def ready(self) -> bool:
         """Whether the node is registered and not fenced, as far as it knows. A node that is cut off does not know yet
-        that it was fenced."""
+        that it was fenced. A node that only votes is ready while it knows the active controller."""
+        if not self._is_broker:
+            server = self._server
+            return server is not None and server.failure is None and server.leader_id is not None
         node = self._node
         return node is not None and not node.fenced and node.broker_epoch >= 0
 
@@ -107,13 +122,13 @@ class ClusterNode:
         ``"paused"``, ``"fenced"`` (its heartbeats were late, so the controller does not let it serve), ``"starting"``
         or ``"ready"``."""
         node = self._node
-        if node is None:
+        if not self.alive:
             return "down"
-        if node.offline is not None or node.failure is not None:
+        if self.failure is not None:
             return "offline"
         if self._paused:
             return "paused"
-        if node.served and (node.fenced or self._controller.is_fenced(self._node_id)):
+        if node is not None and node.served and (node.fenced or self._controller.is_fenced(self._node_id)):
             return "fenced"
         return "ready" if self.ready else "starting"
 
@@ -196,7 +211,7 @@ class ClusterNode:
         """Open the folder. ``listener`` gets the progress of a recovery."""
         assert self._root is None, "a running node is not started again"
         controller = self._controller
-        self._folders.check(self._node_id, controller.image.brokers.get(self._node_id), controller.cluster_id)
+        self._folders.check(self._node_id, controller.directories_of(self._node_id), controller.cluster_id)
         disk = self._make_disk(f"node-{self._node_id}")
         try:
             root = LogRoot.open(
@@ -226,20 +241,12 @@ class ClusterNode:
         transports = network.endpoint(), network.endpoint()
         try:
             self._server = self._controller.open_server(self._node_id, disk, root, transports[0])
-            node = Node(
-                root,
-                disk,
-                transports[1],
-                self._clock,
-                self._config,
-                self._controller.address_for(self._node_id),
-                Random(SystemRandom().getrandbits(64)),
-                trusted=self._trusted,
-            )
+            node = self._make_node(root, disk, transports[1]) if self._is_broker else None
             self._failure = None
             if self._server is not None:
                 self._server_driven = self._driver.add(self._server, transports[0], self._interrupted, shared=False)
-            self._driven = self._driver.add(node, transports[1], self._interrupted, shared=False)
+            if node is not None:
+                self._driven = self._driver.add(node, transports[1], self._interrupted, shared=False)
             self._node = node
         except BaseException:
             self._drop_machines()
@@ -248,6 +255,18 @@ class ClusterNode:
             root.close(clean=False)
             self._forget()
             raise
+
+    def _make_node(self, root: LogRoot, disk: Disk, transport: Transport) -> Node:
+        return Node(
+            root,
+            disk,
+            transport,
+            self._clock,
+            self._config,
+            self._controller.address_for(self._node_id),
+            Random(SystemRandom().getrandbits(64)),
+            trusted=self._trusted,
+        )
 
     @property
     def _machines(self) -> list[DrivenMachine]:
@@ -264,7 +283,7 @@ class ClusterNode:
         self._driver.run_exclusively(self._kill_and_tell)
 
     def _kill_and_tell(self) -> None:
-        if self._node is not None:
+        if self.alive:
             _node_log.info("node %d is killed", self._node_id)
             self._kill()
             self._controller.fence(self._node_id)
@@ -272,6 +291,7 @@ class ClusterNode:
     def stop(self, timeout: float | None = 10.0) -> None:
         """Shut the node down in order: the controller moves its leaderships away (``timeout`` seconds at most), then
         the node closes as with ``close`` of the cluster. Producers notice only a pause. A node that is down stays down.
+        One that only votes hands over to another voter.
 
         Raises the errors of its disk; the node ends all the same. It also ends if Ctrl-C interrupts the wait.
         """
@@ -296,6 +316,9 @@ class ClusterNode:
         if self._node is not None:
             begun.append(self._node)
             self._node.begin_shutdown()
+        elif self.alive:
+            self._drop_machines()
+            self._close()
 
     def _end_stopped(self, node: Node) -> None:
         """Close the node at the end of a shutdown. Without this it would stay in shutdown for ever."""
@@ -311,7 +334,7 @@ class ClusterNode:
         controller soon fences it. A node that is down or paused already stays so."""
 
         def pause() -> None:
-            if self._driven is not None and not self._paused:
+            if self._machines and not self._paused:
                 self._paused = True
                 for driven in self._machines:
                     self._driver.pause(driven)
@@ -349,7 +372,7 @@ class ClusterNode:
             )
         if self.failure is not None:
             raise self.failure
-        if self._node is None:
+        if not self.alive:
             raise ClosedError(f"node {self._node_id} did not start")
 
     def _retain_producers(self, producer_ids: frozenset[int]) -> None:
@@ -359,9 +382,7 @@ class ClusterNode:
 
     def _settled(self) -> bool:
         """Return whether the node serves, has failed, or waits for other voters to start."""
-        return (
-            self.ready or self.failure is not None or (self._node is not None and self._controller.lack() is not None)
-        )
+        return self.ready or self.failure is not None or (self.alive and self._controller.lack() is not None)
 
     def _kill(self) -> None:
         self._paused = False
@@ -369,8 +390,8 @@ class ClusterNode:
         self._end(None if self._node is None else self._node.kill, is_kill=True)
 
     def _end(self, end: Callable[[], None] | None, *, is_kill: bool = False) -> None:
-        """End the quorum server and call ``end`` (None: nothing), then forget the node. If a signal handler interrupts
-        this, the next call repeats all of it."""
+        """End the quorum server and call ``end`` (None: close the folder), then forget the node. If a signal
+        handler interrupts this, the next call repeats all of it."""
         try:
             if self._server is not None:
                 if is_kill:
@@ -379,6 +400,8 @@ class ClusterNode:
                     self._server.close()
             if end is not None:
                 end()
+            elif self._root is not None:
+                self._root.close(clean=not is_kill)
         except Exception as error:
             if not is_interruption(error):
                 self._forget()

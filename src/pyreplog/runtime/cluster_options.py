@@ -11,6 +11,7 @@ from pyreplog.errors import ConfigError
 from pyreplog.ports import Clock, Disk
 from pyreplog.runtime.folder_opening import check_clock, check_progress, check_together, folder_of
 from pyreplog.runtime.locking import LockWait, cluster_wait
+from pyreplog.runtime.node_roles import NodeRole, RolesAsked, checked_roles
 from pyreplog.system import SystemClock, SystemDisk, anchored
 from pyreplog.values import RecoveryProgress
 
@@ -41,6 +42,7 @@ class ClusterReaderSettings(TypedDict, total=False):
 class ClusterWriterSettings(TypedDict, total=False):
     """The settings that only the process that runs the cluster has."""
 
+    roles: RolesAsked
     config: NodeConfig | Mapping[str, object] | None
     progress: Callable[[RecoveryProgress], None] | None
     lock_timeout: float | None
@@ -58,6 +60,7 @@ class OwnProcessSettings(ClusterSettings, total=False):
 
 _WRITER_DEFAULTS: Final[Mapping[str, object]] = {
     "nodes": None,
+    "roles": None,
     "config": None,
     "own_process": False,
     "progress": None,
@@ -71,6 +74,7 @@ class ClusterOptions(NamedTuple):
     path: str
     """The folder: absolute, unless the caller brought a disk."""
     nodes: NodesAsked
+    roles: Mapping[int, NodeRole] | None
     config: NodeConfig
     disk: Callable[[str], Disk] | None
     """Makes a disk by its name; None: the machine's own disk."""
@@ -96,6 +100,7 @@ class ClusterOptions(NamedTuple):
         return cls(
             anchored(folder) if disk is None else folder,
             nodes,
+            checked_roles(settings.get("roles")),
             checked,
             disk,
             SystemClock() if clock is None else clock,

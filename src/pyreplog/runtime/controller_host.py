@@ -11,6 +11,7 @@ from pyreplog.controller import MetadataImage, QuorumServer
 from pyreplog.log import LogRoot
 from pyreplog.ports import Address, Disk, Transport
 from pyreplog.runtime.driver import Driver
+from pyreplog.runtime.node_roles import NodeRole
 from pyreplog.values import TopicPartition
 from pyreplog.wire import NO_LEADER
 
@@ -79,6 +80,19 @@ class ControllerHost(ABC):
         """Return the addresses of all controllers, for clients."""
 
     # ---------------------------------------------------------------------------------------- nodes
+
+    def role_of(self, node_id: int) -> NodeRole:
+        """Return the role of a node, once :meth:`load` returned."""
+        return "broker"
+
+    def known_nodes(self) -> set[int]:
+        """Return the numbers of the nodes that the metadata knows."""
+        return set(self.image.brokers)
+
+    def directories_of(self, node_id: int) -> Sequence[str] | None:
+        """Return the ids of the folders that the metadata knows of a node; None if it does not know the node."""
+        broker = self.image.brokers.get(node_id)
+        return None if broker is None else broker.log_dirs
 
     @abstractmethod
     def fence(self, node_id: int) -> None:

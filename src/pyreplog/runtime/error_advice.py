@@ -38,14 +38,15 @@ class Advice:
 
     def late(self, what: str, seconds: float | None, of: TopicPartition | None = None) -> RequestTimedOutError:
         """Return the error for a wait of ``seconds`` for ``what``, of the partition ``of`` (None: of none)."""
-        down = [node.node_id for node in self._nodes if not node.ready]
+        brokers = [node for node in self._nodes if node._is_broker]
+        down = [node.node_id for node in brokers if not node.ready]
         awaited = None if of is None else self._awaited(of)
         if (lack := self._lack()) is not None:
             why = lack
-        elif of is not None and awaited is not None and len(down) < len(self._nodes):
+        elif of is not None and awaited is not None and len(down) < len(brokers):
             why = _leaderless(of, awaited, down)
-        elif len(down) == len(self._nodes):
-            why = "no node of the cluster answers. cluster.nodes[0].restart() starts the first one"
+        elif len(down) == len(brokers):
+            why = f"no node of the cluster answers. cluster.nodes[{down[0] - 1}].restart() starts the first one"
         elif down:
             numbers = ", ".join(map(str, down))
             which = f"node {numbers} is" if len(down) == 1 else f"nodes {numbers} are"
@@ -65,6 +66,10 @@ class Advice:
         else:
             why = "every node is up. Try again, or give it more time"
         return RequestTimedOutError(f"{what} not known{'' if seconds is None else f' after {seconds:g} s'}: {why}")
+
+    def lack(self) -> str | None:
+        """Return which voters are missing; None unless a majority of them is down."""
+        return self._lack()
 
     def topics(self) -> Collection[str]:
         """Return the names of the cluster's topics."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from pyreplog.controller import STATE_FILE, BrokerImage
+from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, CorruptError, StorageError
 from pyreplog.log import (
     CONVERTED_NAME,
@@ -105,8 +105,9 @@ class NodeFolders:
         """Return the nodes' folders that lie outside the cluster's folder."""
         return [folder for number in range(1, self.count + 1) if self._is_outside(folder := self.of(number))]
 
-    def settle(self, count: int, brokers: Mapping[int, BrokerImage], cluster_id: str) -> None:
-        """Check each node's folder, then store the list of the ``count`` nodes, if there is a list.
+    def settle(self, count: int, known: Container[int], cluster_id: str) -> None:
+        """Check each node's folder, then store the list of the ``count`` nodes, if there is a list. The controller
+        knows the nodes ``known``.
 
         Raises :class:`ConfigError` if a folder belongs to another node or cluster, or if a folder outside is new for a
         node that the controller knows and does not hold that node. A new folder inside the cluster's folder may be
@@ -119,7 +120,7 @@ class NodeFolders:
             before = self._stored.get(number, f"{self._path}/node-{number}")
             found = self._identify(number, folder, cluster_id)
             self._check_owner(folder)
-            if folder != before and number in brokers and found is None and self._is_outside(folder):
+            if folder != before and number in known and found is None and self._is_outside(folder):
                 raise ConfigError(
                     f"node {number} keeps its log in {before}, and {folder} does not hold it: move the node's folder"
                     " there first, while the cluster is closed"
@@ -128,11 +129,12 @@ class NodeFolders:
             write_nodes(self._disk, self._path, folders)
             self._stored = folders
 
-    def check(self, number: int, broker: BrokerImage | None, cluster_id: str) -> None:
+    def check(self, number: int, directories: Sequence[str] | None, cluster_id: str) -> None:
         """Raise :class:`StorageError` if the folder of node ``number`` is outside or a link, and does not hold the node
-        that the controller knows as ``broker``. Called before the node starts."""
+        that the controller knows by the ids of its ``directories`` (None: it does not know the node). Called before
+        the node starts."""
         folder = self.of(number)
-        if broker is None or not (self._is_outside(folder) or self._disk.is_link(folder)):
+        if directories is None or not (self._is_outside(folder) or self._disk.is_link(folder)):
             return
         found = self._identify(number, folder, cluster_id)
         if found is None:
@@ -144,11 +146,11 @@ class NodeFolders:
                 folder,
             )
         directory_id = found.get("directory.id", "")
-        if broker.log_dirs and directory_id not in broker.log_dirs:
+        if directories and directory_id not in directories:
             raise StorageError(
                 errno.ESTALE,
                 f"the folder is not the one in which node {number} last ran: its directory.id is {directory_id[:64]},"
-                f" and the controller knows {', '.join(broker.log_dirs)}. Mount the disk that holds that one",
+                f" and the controller knows {', '.join(directories)}. Mount the disk that holds that one",
                 folder,
             )
 

@@ -51,11 +51,12 @@ class NodeGroup:
         Raises ConfigError if the caller asked for fewer.
         """
         controller, folders = self._controller, self._folders
-        known = max(controller.image.brokers, default=0)
+        nodes = controller.known_nodes()
+        known = max(nodes, default=0)
         if is_asked and folders.count < known:
             raise folders.too_few(known)
         count = max(folders.count, known)
-        folders.settle(count, controller.image.brokers, controller.cluster_id)
+        folders.settle(count, nodes, controller.cluster_id)
         return count
 
     def start(self, count: int, make: Callable[[int], ClusterNode], recovery: Recovery, wait: LockWait) -> None:
@@ -90,9 +91,15 @@ class NodeGroup:
             _log.error("node %d cannot start: %s", node.node_id, error)
             node._failure = error
 
+    @property
+    def brokers(self) -> list[ClusterNode]:
+        """The nodes that hold partitions; the others only vote."""
+        return [node for node in self.nodes if node._is_broker]
+
     def _wait_until_settled(self) -> None:
-        if not any(node.alive for node in self.nodes):
-            raise self.nodes[0].failure or ClosedError("no node started")
+        brokers = self.brokers
+        if not any(node.alive for node in brokers):
+            raise brokers[0].failure or ClosedError("no node started")
         lack = self._controller.lack()
         if lack is not None:
             raise quorum_lost(self._path, lack)
@@ -101,12 +108,12 @@ class NodeGroup:
             raise RequestTimedOutError(
                 f"of the cluster {self._path!r} node {slow} does not serve after {START_TIMEOUT_S:g} s"
             )
-        if not any(node.ready for node in self.nodes):
-            raise self.nodes[0].failure or ClosedError("no node started")
+        if not any(node.ready for node in brokers):
+            raise brokers[0].failure or ClosedError("no node started")
 
     def addresses(self) -> list[Address]:
         """Return the addresses under which clients find the nodes."""
-        return [f"node-{node.node_id}" for node in self.nodes]
+        return [f"node-{node.node_id}" for node in self.brokers]
 
     def close(self) -> None:
         """Close every node in order, and store the last error as ``failure``. A second call
@@ -135,7 +142,7 @@ class NodeGroup:
             # A node that is cut off considers itself ready, so the controller's word counts, too.
             # A controller that has just restarted considers no node alive yet.
             active = self._controller.active_nodes()
-            ready = [node for node in self.nodes if node.ready and (node.node_id in active or not active)]
+            ready = [node for node in self.brokers if node.ready and (node.node_id in active or not active)]
             refused = self._refusals(topic)
             done = sum(node._serves(topic, first)[0] for node in ready)
             wanted = len(ready) * (partition_count - first)
@@ -167,7 +174,7 @@ class NodeGroup:
         def everywhere() -> bool:
             nonlocal late
             active = self._controller.active_nodes()
-            ready = [node for node in self.nodes if node.ready and (node.node_id in active or not active)]
+            ready = [node for node in self.brokers if node.ready and (node.node_id in active or not active)]
             late = [node.node_id for node in ready if node._metadata_offset() < offset]
             return not late
 
@@ -192,7 +199,7 @@ class NodeGroup:
         """Return whether the controller knows which nodes are alive, or none is. REQUIRES that no
         machine runs.
         """
-        return not any(node.alive for node in self.nodes) or self._controller.knows_active_nodes()
+        return not any(node.alive for node in self.brokers) or self._controller.knows_active_nodes()
 
     # ------------------------------------------------------------------------------------- replicas
 

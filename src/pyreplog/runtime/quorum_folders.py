@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from pyreplog.controller import StoredMetadata, read_stored
 from pyreplog.errors import CorruptError, QuorumLostError, StorageError
-from pyreplog.log import METADATA_FOLDER, read_properties
+from pyreplog.log import METADATA_FOLDER, ROLES_PROPERTY, read_properties
 from pyreplog.ports import Disk
 from pyreplog.quorum import VoterSet
 
@@ -32,6 +32,8 @@ class FolderMetadata(NamedTuple):
     directory_id: str
     cluster_id: str
     stored: StoredMetadata | None
+    roles: str = ""
+    """The ``process.roles`` of the node; "" if it keeps none."""
 
 
 def read_folder(disk: Disk, folder: str) -> FolderMetadata | None:
@@ -46,7 +48,12 @@ def read_folder(disk: Disk, folder: str) -> FolderMetadata | None:
         stored = read_stored(disk, f"{folder}/{METADATA_FOLDER}")
     except (CorruptError, StorageError):
         stored = None  # the start of the node reports it
-    return FolderMetadata(properties.get("directory.id", ""), properties.get("cluster.id", ""), stored)
+    return FolderMetadata(
+        properties.get("directory.id", ""),
+        properties.get("cluster.id", ""),
+        stored,
+        properties.get(ROLES_PROPERTY, ""),
+    )
 
 
 def newest_of(found: Mapping[int, FolderMetadata]) -> StoredMetadata | None:

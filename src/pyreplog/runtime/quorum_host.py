@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from random import Random, SystemRandom
 from typing import Final
 
@@ -15,6 +15,7 @@ from pyreplog.controller import (
     controller_address,
     new_id,
 )
+from pyreplog.errors import QuorumLostError
 from pyreplog.log import METADATA_FOLDER, LogRoot
 from pyreplog.ports import Address, Clock, Disk, Transport
 from pyreplog.quorum import (
@@ -29,7 +30,8 @@ from pyreplog.quorum import (
 from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.node_disks import NodeDisks
-from pyreplog.runtime.node_folders import NodeFolders
+from pyreplog.runtime.node_folders import NODES_MAX, NodeFolders
+from pyreplog.runtime.node_roles import NodeRole, parsed_role, settled_roles, voters_of
 from pyreplog.runtime.quorum_folders import (
     FolderMetadata,
     folders_missing,
@@ -60,13 +62,17 @@ class QuorumHost(ControllerHost):
         driver: Driver,
         folders: NodeFolders,
         disks: NodeDisks,
+        roles: Mapping[int, NodeRole] | None = None,
     ) -> None:
-        """Prepare; nothing is read or written yet."""
+        """``roles``: those that the caller asked for. Nothing is read or written yet."""
         super().__init__(driver)
         self._config = config
         self._clock = clock
         self._folders = folders
         self._disks = disks
+        self._asked = roles
+        self._roles: dict[int, NodeRole] = {}
+        """The role of each node; empty if the number of nodes decides who votes."""
         self._random = Random(SystemRandom().getrandbits(64))
         self._servers: dict[int, QuorumServer] = {}
         self._keys: dict[int, ReplicaKey] = {}
@@ -84,10 +90,14 @@ class QuorumHost(ControllerHost):
         A folder that cannot be read is left out: the start of its node reports it. Raises
         :class:`QuorumLostError` if the metadata of a majority of the voters is not there.
         """
-        self._load({number: self._disks.look_at(number) for number in range(1, self._folders.count + 1)})
-
-    def _load(self, disks: Mapping[int, Disk]) -> None:
         found: dict[int, FolderMetadata] = {}
+        self._load({number: self._disks.look_at(number) for number in range(1, self._folders.count + 1)}, found)
+        kept = {number: role for number, one in found.items() if (role := parsed_role(one.roles)) is not None}
+        voters = {voter.node_id for voter in self.voters}
+        count = max(self._folders.count, *self.known_nodes(), 0)
+        self._roles = settled_roles(self._asked, kept, voters, self._image.brokers, count)
+
+    def _load(self, disks: Mapping[int, Disk], found: dict[int, FolderMetadata]) -> None:
         for number, disk in disks.items():
             one = read_folder(disk, self._folders.of(number))
             if one is not None:
@@ -121,15 +131,29 @@ class QuorumHost(ControllerHost):
             return
         voters = self.voters
         if not len(voters):
-            count = VOTERS_MAX if len(roots) >= VOTERS_MAX else 1
             voters = VoterSet(
-                Voter.at(ReplicaKey(number, root.directory_id), controller_address(number))
-                for number, (_, root) in sorted(roots.items())[:count]
+                Voter.at(ReplicaKey(number, roots[number][1].directory_id), controller_address(number))
+                for number in self._first_voters(roots)
             )
         for number, (disk, root) in roots.items():
             if ReplicaKey(number, root.directory_id) in voters:
                 self._format(number, disk, root, voters)
         self.voters = voters
+
+    def _first_voters(self, opened: Container[int]) -> list[int]:
+        """Return the nodes that vote in a new cluster, of those that are ``opened``. Raises QuorumLostError if one that
+        has that role is not."""
+        if not self._roles:
+            numbers = [number for number in range(1, self._folders.count + 1) if number in opened]
+            return numbers[: VOTERS_MAX if len(numbers) >= VOTERS_MAX else 1]
+        wanted = voters_of(self._roles)
+        missing = [number for number in wanted if number not in opened]
+        if missing:
+            raise QuorumLostError(
+                f"a new cluster needs all its voters, and node {missing[0]} could not open its folder"
+                f" {self._folders.of(missing[0])}"
+            )
+        return wanted
 
     def _format(self, number: int, disk: Disk, root: LogRoot, voters: VoterSet | None) -> None:
         folder = f"{root.path}/{METADATA_FOLDER}"
@@ -146,6 +170,8 @@ class QuorumHost(ControllerHost):
     def open_server(self, node_id: int, disk: Disk, root: LogRoot, transport: Transport) -> QuorumServer:
         """Open the quorum server of a node, whose root is open. A node without metadata becomes an observer."""
         self._format(node_id, disk, root, None)
+        if node_id in self._roles:
+            root.keep_roles(self._roles[node_id])
         server = QuorumServer.open(
             disk,
             f"{root.path}/{METADATA_FOLDER}",
@@ -177,6 +203,24 @@ class QuorumHost(ControllerHost):
                 image = server.image
         self._image = image
         return image
+
+    def role_of(self, node_id: int) -> NodeRole:
+        """Return the role of a node: the one that was asked for, or that its folder keeps; without roles, the first
+        nodes vote and all hold partitions."""
+        if self._roles:
+            return self._roles.get(node_id, "broker")
+        voters = {voter.node_id for voter in self.voters} or self._first_voters(range(1, NODES_MAX + 1))
+        return "broker,controller" if node_id in voters else "broker"
+
+    def known_nodes(self) -> set[int]:
+        """Return the numbers of the nodes that the metadata knows."""
+        return {*self.image.brokers, *(voter.node_id for voter in self.voters)}
+
+    def directories_of(self, node_id: int) -> Sequence[str] | None:
+        """Return the ids of the folders that the metadata knows of a node; None if it does not know the node."""
+        voter = self.voters.get(node_id)
+        known = super().directories_of(node_id)
+        return known if known is not None or voter is None else [voter.directory_id]
 
     def fence(self, node_id: int) -> None:
         """Nothing: the transports of the node tell the other servers."""
@@ -210,7 +254,7 @@ class QuorumHost(ControllerHost):
         if len(up) >= voters.majority:
             return None
         return (
-            f"{len(up)} of {len(voters)} voters {'is' if len(up) == 1 else 'are'} up: restart node"
+            f"{len(up)} of {len(voters)} voters {'is' if 1 in (len(up), len(voters)) else 'are'} up: restart node"
             f" {' or '.join(map(str, down))}"
         )
 

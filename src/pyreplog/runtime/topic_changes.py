@@ -77,7 +77,7 @@ class TopicChanges:
     _driver: Driver
     _advice: Advice
     _nodes: NodeGroup
-    _node_count: int
+    _broker_count: int
     _on_change: Callable[[str | None], None]
     """Called after a topic (None: any) has other partitions or settings."""
 
@@ -209,13 +209,14 @@ class TopicChanges:
         check_topic(name)
         _check_public(name, "made", "choose another name")
         count = 1 if partitions is None else whole("partitions", partitions, 1, PARTITIONS_MAX)
-        factor = min(3, self._node_count)
+        factor = min(3, self._broker_count)
         if replication_factor is not None:
             factor = whole("replication_factor", replication_factor, 1, INT32_MAX)
-        if factor > self._node_count:
+        if factor > self._broker_count:
+            noun = "nodes" if self._broker_count == len(self._nodes.nodes) else "brokers"
             raise ConfigError(
-                f"replication_factor is {factor}; there are {self._node_count} nodes: ask for at most so many replicas,"
-                " or open the cluster with more nodes"
+                f"replication_factor is {factor}; there are {self._broker_count} {noun}: ask for at most so many"
+                " replicas, or open the cluster with more nodes"
             )
         known = LogConfig.from_mapping({} if config is None else config).to_mapping(whole=True)
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
@@ -323,7 +324,11 @@ class TopicChanges:
     def describe_cluster(self) -> ClusterDescription:
         """The nodes with their states, the node whose controller decides, and the cluster's defaults."""
         answer: DescribeClusterResponse = self._answer(lambda machine: machine.describe_cluster())
-        states = {one.node_id: NodeDescription(one.node_id, "offline") for one in self._nodes.nodes}
+        states = {
+            # A node that only votes registers nowhere.
+            one.node_id: NodeDescription(one.node_id, "online" if one.ready and not one._is_broker else "offline")
+            for one in self._nodes.nodes
+        }
         states.update((one.broker_id, NodeDescription(one.broker_id, state_of(one))) for one in answer.brokers)
         return ClusterDescription(
             answer.cluster_id,
