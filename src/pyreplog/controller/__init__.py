@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         effective_min_isr,
     )
     from pyreplog.controller.image_records import ImageRecords
+    from pyreplog.controller.image_store import IMAGE_STORE_NAME
     from pyreplog.controller.local_controller import (
         CONTROLLER_ADDRESS,
         ControllerReply,
@@ -55,6 +56,7 @@ __all__ = [
     "CONTROLLER_ADDRESS",
     "CONTROLLER_PREFIX",
     "FEATURE",
+    "IMAGE_STORE_NAME",
     "LEVEL_LATEST",
     "LOST_DIRECTORY",
     "MISSING",
@@ -131,6 +133,7 @@ __getattr__, __dir__ = lazy_door(
             "effective_min_isr",
         ],
         ".image_records": ["ImageRecords"],
+        ".image_store": ["IMAGE_STORE_NAME"],
         ".local_controller": ["CONTROLLER_ADDRESS", "ControllerReply", "ControllerServer", "LocalController"],
         ".placement": ["place"],
         ".recovery": ["PossibleLoss", "QuorumRecovery", "image_in", "recover_quorum"],

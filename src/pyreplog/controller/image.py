@@ -189,7 +189,9 @@ class TopicImage:
 
     def copy(self) -> TopicImage:
         """Return a topic that says the same and changes independently."""
-        other = TopicImage(self.name, self.topic_id)
+        other = TopicImage.__new__(TopicImage)  # without settings that are replaced at once
+        other.name = self.name
+        other.topic_id = self.topic_id
         other.partitions = self.partitions.copy()
         other.config = self.config  # never changed in place
         other.log_config = self.log_config

@@ -26,9 +26,18 @@ from pyreplog.ports import Clock, Disk, Store
 from pyreplog.record import crc32c
 from pyreplog.wire import MetadataRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 
-__all__ = ["ImageStore", "StoredEnd", "StoredMark", "decode_mark", "encode_mark", "entry_sum", "format_note"]
+__all__ = [
+    "IMAGE_STORE_NAME",
+    "ImageStore",
+    "StoredEnd",
+    "StoredMark",
+    "decode_mark",
+    "encode_mark",
+    "entry_sum",
+    "format_note",
+]
 
-STORE_NAME: Final = "replog.image.db"
+IMAGE_STORE_NAME: Final = "replog.image.db"
 NOTE_NAME: Final = "replog.image"
 SLICE: Final = 1000
 """Entries that one step writes, and that one read returns."""
@@ -107,7 +116,7 @@ class ImageStore:
         self._disk = disk
         self._clock = clock
         self._folder = folder
-        self._path = join(folder, STORE_NAME)
+        self._path = join(folder, IMAGE_STORE_NAME)
         self._note = join(folder, NOTE_NAME)
         self._entries = ImageEntries()
         self._reset(None)

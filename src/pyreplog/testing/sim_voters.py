@@ -18,6 +18,7 @@ from pyreplog.quorum import (
     format_quorum,
     is_formatted,
 )
+from pyreplog.testing.checkers.stored_image import compare_with_replay, damage_at_times
 from pyreplog.testing.machine import Machine
 from pyreplog.testing.network import SimNetwork
 from pyreplog.testing.options import WorldOptions
@@ -52,11 +53,13 @@ class SimVoters:
         root, folder = machine.root, f"{machine.root.path}/{METADATA_FOLDER}"
         identity = Identity(machine.node_id, root.directory_id, root.cluster_id)
         config = QuorumConfig.across_processes()._replace(
-            bootstrap=tuple(f"controller-{number}" for number in range(1, self._cluster.options.nodes + 1))
+            bootstrap=tuple(f"controller-{number}" for number in range(1, self._cluster.options.nodes + 1)),
+            stored_image_records=5000 if machine.node_id % 2 else 1,
         )
         if not is_formatted(machine.disk, folder):
             format_quorum(machine.disk, folder, identity, machine.clock, None, config)
             machine.disk.sync_directory(root.path)
+        damage_at_times(machine.disk, folder, Random(machine.clock.monotonic_ns() + machine.node_id))
         machine.server_transport = self._cluster.network.endpoint()
         server: QuorumServer = self._server_class.open(
             machine.disk,
@@ -68,6 +71,9 @@ class SimVoters:
             machine.clock,
             random,
         )
+        difference = compare_with_replay(server)
+        if difference:
+            self._cluster.broken("stored image", f"node {machine.node_id}: {difference}")
         return server
 
     def format(self, machines: Sequence[Machine]) -> None:

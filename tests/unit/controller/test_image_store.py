@@ -10,9 +10,9 @@ import pytest
 
 from pyreplog.controller import MetadataImage
 from pyreplog.controller import image_store as image_store_module
-from pyreplog.controller.image_entries import ImageEntries
+from pyreplog.controller.image_entries import Entry, ImageEntries
 from pyreplog.controller.image_loader import ImageLoader, PartitionEncoder
-from pyreplog.controller.image_store import NOTE_NAME, STORE_NAME, ImageStore, StoredEnd
+from pyreplog.controller.image_store import IMAGE_STORE_NAME, NOTE_NAME, ImageStore, StoredEnd
 from pyreplog.errors import CorruptError
 from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
@@ -199,7 +199,7 @@ def run(seed: int, disk: SimDisk, *, damage: bool) -> Member:
                 member.disk = disk = disk.crash(random)
                 if disk.stat(FOLDER) is None:
                     disk.make_directory(FOLDER)
-            path = f"{FOLDER}/{STORE_NAME}"
+            path = f"{FOLDER}/{IMAGE_STORE_NAME}"
             if damage and random.random() < 0.7 and disk.stat(path) is not None:
                 damage_store(disk, path, random)
             member.start()
@@ -217,6 +217,19 @@ def test_the_stored_image_is_the_replay_at_its_end(seed: int) -> None:
 def test_a_damaged_store_is_an_older_state_or_not_used(seed: int) -> None:
     """The same holds if the store lost its newest writes, all of them or a bit before the start."""
     run(seed, SimDisk(Random(seed)), damage=True)
+
+
+def test_the_comparison_sees_a_store_that_forgets_a_kind_of_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a store that does not follow changes of partitions, one of a few runs finds a difference."""
+    right = ImageEntries.of_record
+
+    def wrong(self: ImageEntries, image: MetadataImage, record: MetadataRecord) -> list[Entry]:
+        return [] if isinstance(record, PartitionChangeRecord) else right(self, image, record)
+
+    monkeypatch.setattr(ImageEntries, "of_record", wrong)
+    with pytest.raises(AssertionError):
+        for seed in range(10):
+            run(seed, SimDisk(Random(seed)), damage=False)
 
 
 def test_a_clean_end_leaves_the_newest_state() -> None:
@@ -272,7 +285,7 @@ def test_a_full_disk_costs_the_store_only() -> None:
     member.start()
     for _ in range(20):
         member.append()
-    disk.fail("write", f"*{STORE_NAME}")
+    disk.fail("write", f"*{IMAGE_STORE_NAME}")
     member.store.finish(member.image)
     assert not member.store.is_open
     assert disk.stat(f"{FOLDER}/{NOTE_NAME}") is None
@@ -320,7 +333,7 @@ def test_a_flipped_bit_in_a_closed_file_is_found_before_the_store_is_opened(tmp_
     for _ in range(50):
         member.append()
     member.store.close(member.image)
-    path = tmp_path / FOLDER / STORE_NAME
+    path = tmp_path / FOLDER / IMAGE_STORE_NAME
     data = bytearray(path.read_bytes())
     data[Random(seed).randrange(len(data))] ^= 1 << seed % 8
     path.write_bytes(data)

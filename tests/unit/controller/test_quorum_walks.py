@@ -11,7 +11,7 @@ import pytest
 from pyreplog.controller import MetadataImage
 from pyreplog.controller.active_controller import ActiveController
 from pyreplog.controller.committed_metadata import CommittedMetadata
-from pyreplog.controller.image_store import STORE_NAME
+from pyreplog.controller.image_store import IMAGE_STORE_NAME
 from pyreplog.controller.quorum_server import QuorumServer
 from pyreplog.quorum import QuorumConfig
 from pyreplog.testing.store import damage_store
@@ -180,7 +180,7 @@ class StoredHarness(QuorumHarness):
     def start(self, node_id: int, *, with_: tuple[int, ...] = ()) -> None:
         """Damage the stored image or not, start, and replay what snapshot and log have."""
         disk, random = self.disks[node_id], Random(self.clock.monotonic_ns() + node_id)
-        path = f"{FOLDER}/{STORE_NAME}"
+        path = f"{FOLDER}/{IMAGE_STORE_NAME}"
         before = disk.stat(path)
         if before is not None and random.random() < 0.5:
             damage_store(disk, path, random)
