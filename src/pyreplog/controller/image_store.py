@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from pyreplog.controller.image import MetadataImage
 from pyreplog.controller.image_entries import NAME_PART, PREFIX_SIZE, TOPIC, Entry, ImageEntries, topic_prefix
 from pyreplog.controller.image_loader import ImageLoader
-from pyreplog.errors import CorruptError, InternalError, RemoteProtocolError, StorageError, UnsupportedVersionError
+from pyreplog.errors import CorruptError, PyreplogError, StorageError
 from pyreplog.log import format_state, join, read_state, replace_file
 from pyreplog.ports import Clock, Disk, Store
 from pyreplog.record import crc32c
@@ -218,7 +218,7 @@ class ImageStore:
         loader = ImageLoader(end.offset)
         try:
             self._read_all(self._store, loader)
-        except (CorruptError, RemoteProtocolError, InternalError, UnsupportedVersionError):
+        except (PyreplogError, ValueError, LookupError):  # a damaged record may be refused anywhere
             return None
         if (self._count, self._sum) != (count, total):
             return None

@@ -262,6 +262,36 @@ def test_a_store_is_not_used_if_the_log_has_another_record_there() -> None:
     assert member.image.offset == 29
 
 
+def test_no_flipped_bit_of_an_open_store_is_believed() -> None:
+    """After a kill, with one bit of any byte flipped, the image is that of the log, and nothing is raised."""
+    disk = SimDisk(Random(0))
+    disk.make_directory(FOLDER)
+    member = Member(disk, Random(0))
+    member.start()
+    topic_id = new_id(Random(0))
+    for record in (
+        TopicRecord("t", topic_id),
+        ConfigRecord(RESOURCE_TOPIC, "t", "durability", "sync"),
+        PartitionRecord(0, topic_id, (1, 2), (1, 2), leader=1, leader_epoch=0, partition_epoch=0),
+        ConfigRecord(RESOURCE_BROKER, "", "retention.ms", "1000"),
+    ):
+        member.history.append(record)
+        member.apply(record)
+    member.store.finish(member.image)
+    member.store.kill()
+    path = f"{FOLDER}/{IMAGE_STORE_NAME}"
+    found = disk.stat(path)
+    assert found is not None
+    for position in range(found.size):
+        copy = disk.snapshot()
+        copy.flip(path, position, 1 << position % 8)
+        member.disk = copy
+        member.start()
+        assert content(member.image) == content(replayed(member.history, 4))
+        member.store.kill()
+    assert member.thrown_away > 100
+
+
 def test_an_idle_store_writes_nothing() -> None:
     """Once all changes are written, there is no further work, and no write."""
     disk = SimDisk(Random(0))
