@@ -50,6 +50,8 @@ class QuorumConfig(NamedTuple):
     """Addresses that an observer asks while it knows no voter."""
     auto_join: bool = False
     """An observer that was never a voter asks once to become one."""
+    auto_replace: bool = False
+    """A node with a new folder asks to take the vote from its earlier folder, which is gone."""
 
     @classmethod
     def across_processes(cls) -> QuorumConfig:

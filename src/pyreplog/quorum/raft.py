@@ -27,6 +27,7 @@ from pyreplog.quorum.voter_records import kraft_version_entry, voters_entry
 from pyreplog.quorum.voters import Identity, VoterSet
 from pyreplog.wire import (
     AddRaftVoterRequest,
+    AddRaftVoterResponse,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     DescribeQuorumRequest,
@@ -36,6 +37,7 @@ from pyreplog.wire import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
     Request,
     Response,
     SnapshotId,
@@ -238,6 +240,8 @@ class RaftNode(VoterChanges):
             self.on_fetch_answer(body)
         elif isinstance(body, FetchSnapshotResponse) and pending.kind == "fetch_snapshot":
             self.on_snapshot_answer(body)
+        elif isinstance(body, (AddRaftVoterResponse, RemoveRaftVoterResponse)):
+            self.on_change_answer()
         elif isinstance(body, BeginQuorumEpochResponse) and body.topics:
             part = body.topics[0].partitions[0]
             if part.leader_epoch > self.epoch:

@@ -246,8 +246,13 @@ class VoterChanges(Leaders):
 
     # -- a node's own vote --
 
+    def on_change_answer(self) -> None:
+        """Look soon whether the change of this node's own vote is there, or ask again."""
+        if isinstance(self.role, Following):
+            self.role.change_ns = self.now_ns + self.config.retry_backoff_ms * MS
+
     def mind_own_vote(self, role: Following) -> None:
-        """Tell the leader this voter's new endpoint, or ask once to become a voter."""
+        """Tell the leader this voter's new endpoint, or ask once to become a voter, in place of an earlier folder."""
         if self.now_ns < role.change_ns or self.voter_failure is not None:
             return
         own = self.voters.get(self.identity.node_id)
@@ -260,6 +265,9 @@ class VoterChanges(Leaders):
         elif own is None and self.config.auto_join and not self.storage.was_voter and self.high_watermark >= 0:
             add = AddRaftVoterRequest(*self.key, listeners, self.identity.cluster_id, self.config.add_voter_timeout_ms)
             self.request("add_voter", role.address, add)
+        elif own is not None and own.key != self.key and self.config.auto_replace and not self.storage.was_voter:
+            remove = RemoveRaftVoterRequest(*own.key, self.identity.cluster_id)
+            self.request("remove_voter", role.address, remove)
         else:
             return
         role.change_ns = self.now_ns + self.config.request_timeout_ms * MS

@@ -54,9 +54,8 @@ class ClusterNode:
         self._node_id = node_id
         self._folders = folders
         self._controller = controller
-        self._role = controller.role_of(node_id)
         #: Whether it holds partitions. If not, it runs a quorum server and no :class:`Node`.
-        self._is_broker = self._role != "controller"
+        self._is_broker = controller.role_of(node_id) != "controller"
         self._path = folders.of(node_id)
         self._driver = driver
         self._make_disk = make_disk
@@ -91,7 +90,7 @@ class ClusterNode:
     def role(self) -> NodeRole:
         """What the node does: ``"broker"`` (it holds partitions), ``"controller"`` (it only votes for the controller
         and may be it) or ``"broker,controller"``."""
-        return self._role
+        return self._controller.role_of(self._node_id)
 
     @property
     def alive(self) -> bool:

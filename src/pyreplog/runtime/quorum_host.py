@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from random import Random, SystemRandom
@@ -43,6 +44,8 @@ from pyreplog.runtime.quorum_folders import (
 from pyreplog.runtime.state_check import check_not_older, check_without_metadata
 
 __all__ = ["QuorumHost"]
+
+_log = logging.getLogger("pyreplog")
 
 VOTERS_MAX: Final = 3
 """The number of voters of a cluster that has as many nodes."""
@@ -162,14 +165,44 @@ class QuorumHost(ControllerHost):
             format_quorum(disk, folder, identity, self._clock, voters, self._quorum_config())
             disk.sync_directory(root.path)
 
-    def _quorum_config(self) -> QuorumConfig:
-        return QuorumConfig(bootstrap=tuple(controller_address(one) for one in range(1, self._folders.count + 1)))
+    def _quorum_config(self, node_id: int = 0) -> QuorumConfig:
+        """Return the settings of a node's server. One that is to vote becomes a voter by itself."""
+        count = max(self._folders.count, *self.known_nodes(), 0)
+        votes = node_id in self._wanted_voters(count)
+        return QuorumConfig(
+            bootstrap=tuple(controller_address(one) for one in range(1, count + 1)),
+            auto_join=votes,
+            auto_replace=votes,
+        )
+
+    def _wanted_voters(self, count: int) -> set[int]:
+        """Return the nodes that are to vote: by their roles, or those that vote and then the first nodes, up to the
+        number of voters for ``count`` nodes."""
+        if self._roles:
+            return set(voters_of(self._roles))
+        wanted = {voter.node_id for voter in self.newest_voters()}
+        for number in range(1, count + 1):
+            if len(wanted) < (VOTERS_MAX if count >= VOTERS_MAX else 1):
+                wanted.add(number)
+        return wanted
+
+    def is_voter(self, node_id: int) -> bool:
+        """Return whether the node runs and has a vote. REQUIRES that no machine runs."""
+        return self._is_up(node_id)
 
     # -------------------------------------------------------------------------------------- servers
 
     def open_server(self, node_id: int, disk: Disk, root: LogRoot, transport: Transport) -> QuorumServer:
         """Open the quorum server of a node, whose root is open. A node without metadata becomes an observer."""
         self._format(node_id, disk, root, None)
+        voter = self.newest_voters().get(node_id)
+        if voter is not None and voter.directory_id != root.directory_id:
+            _log.warning(
+                "node %d has a new folder, %s: its vote counts again when it has copied the metadata from a majority of"
+                " the voters",
+                node_id,
+                root.path,
+            )
         if node_id in self._roles:
             root.keep_roles(self._roles[node_id])
         server = QuorumServer.open(
@@ -177,7 +210,7 @@ class QuorumHost(ControllerHost):
             f"{root.path}/{METADATA_FOLDER}",
             Identity(node_id, root.directory_id, root.cluster_id),
             self._config,
-            self._quorum_config(),
+            self._quorum_config(node_id),
             transport,
             self._clock,
             Random(SystemRandom().getrandbits(64)),
@@ -194,6 +227,7 @@ class QuorumHost(ControllerHost):
     def forget_server(self, node_id: int) -> None:
         """Note that the server of a node ended; the newest metadata is kept."""
         self._remember()
+        self.voters = self.newest_voters()
         self._servers.pop(node_id, None)
 
     def _remember(self) -> MetadataImage:
@@ -209,7 +243,7 @@ class QuorumHost(ControllerHost):
         nodes vote and all hold partitions."""
         if self._roles:
             return self._roles.get(node_id, "broker")
-        voters = {voter.node_id for voter in self.voters} or self._first_voters(range(1, NODES_MAX + 1))
+        voters = {voter.node_id for voter in self.newest_voters()} or self._first_voters(range(1, NODES_MAX + 1))
         return "broker,controller" if node_id in voters else "broker"
 
     def known_nodes(self) -> set[int]:
@@ -248,7 +282,7 @@ class QuorumHost(ControllerHost):
 
     def lack(self) -> str | None:
         """Return why there is no controller, and what to do; None if a majority of the voters is up."""
-        voters = self._voters()
+        voters = self.newest_voters()
         up = [voter.node_id for voter in voters if self._is_up(voter.node_id)]
         down = [voter.node_id for voter in voters if not self._is_up(voter.node_id)]
         if len(up) >= voters.majority:
@@ -258,17 +292,15 @@ class QuorumHost(ControllerHost):
             f" {' or '.join(map(str, down))}"
         )
 
-    def _voters(self) -> VoterSet:
-        newest = max(
-            (server.voters for server in self._servers.values() if len(server.voters)),
-            key=len,
-            default=self.voters,
-        )
-        return newest
+    def newest_voters(self) -> VoterSet:
+        """Return the newest set of voters that a server knows."""
+        servers = [server for server in self._servers.values() if len(server.voters)]
+        newest = max(servers, key=lambda server: server.raft.voter_history[-1].offset, default=None)
+        return self.voters if newest is None else newest.voters
 
     def _is_up(self, node_id: int) -> bool:
         server = self._servers.get(node_id)
-        return server is not None and server.failure is None and self._keys[node_id] in self._voters()
+        return server is not None and server.failure is None and self._keys[node_id] in self.newest_voters()
 
     # ---------------------------------------------------------------------------------------- nodes
 

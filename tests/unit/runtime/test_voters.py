@@ -1,0 +1,95 @@
+"""The voters of a cluster follow its nodes: folders that were emptied, nodes that were added or are replaced."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog.runtime.quorum_host import QuorumHost
+from tests.unit.runtime.test_roles import remove
+
+pytestmark = pytest.mark.usefixtures("quorum")
+
+
+@pytest.fixture
+def quorum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New clusters are governed by a quorum of their nodes."""
+    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
+
+
+def test_an_emptied_folder_gets_its_vote_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By itself, with a warning, while the others are a majority; then any one of the others may die."""
+    with pyreplog.Cluster(tmp_path / "c", nodes=3) as cluster:
+        cluster.admin.create_topic("t")
+        before = voters(cluster)
+        cluster.node(2).kill()
+        remove(tmp_path / "c" / "node-2")
+        with caplog.at_level(logging.WARNING, "pyreplog"):
+            cluster.node(2).restart()
+        assert "node 2 has a new folder" in caplog.text
+        wait(cluster, lambda: host(cluster).is_voter(2))
+        after = voters(cluster)
+        assert set(after) == {1, 2, 3}
+        assert after[2] != before[2]
+        cluster.node(1).kill()
+        cluster.admin.create_topic("u", replication_factor=1)
+    with pyreplog.Cluster(tmp_path / "c") as cluster:  # the folders know it, too
+        assert voters(cluster) == after
+        assert cluster.admin.topics() == ["t", "u"]
+
+
+def test_a_folder_that_was_emptied_while_the_cluster_was_closed(tmp_path: Path) -> None:
+    """The opening does not wait for the vote."""
+    with pyreplog.Cluster(tmp_path / "c", nodes=3) as cluster:
+        cluster.admin.create_topic("t")
+    remove(tmp_path / "c" / "node-3")
+    with pyreplog.Cluster(tmp_path / "c", nodes=3) as cluster:
+        wait(cluster, lambda: host(cluster).is_voter(3))
+        assert cluster.admin.topics() == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"), [(1, 2, {1}), (1, 3, {1, 2, 3}), (2, 4, {1, 2, 3}), (3, 5, {1, 2, 3})]
+)
+def test_more_nodes_bring_the_voters_to_the_rule(tmp_path: Path, first: int, then: int, expected: set[int]) -> None:
+    """One voter for one or two nodes, three for three and more."""
+    with pyreplog.Cluster(tmp_path / "c", nodes=first) as cluster:
+        cluster.admin.create_topic("t")
+    with pyreplog.Cluster(tmp_path / "c", nodes=then) as cluster:
+        wait(cluster, lambda: set(voters(cluster)) == expected and all(map(host(cluster).is_voter, expected)))
+        roles = {node.node_id for node in cluster.nodes if "controller" in node.role}
+        assert roles == expected
+        if len(expected) == 3:
+            cluster.node(1).kill()
+        cluster.admin.create_topic("u", replication_factor=1)
+
+
+def test_a_new_node_votes_by_its_role(tmp_path: Path) -> None:
+    """From one voter to two."""
+    with pyreplog.Cluster(tmp_path / "c", nodes=2, roles={2: "controller"}):
+        pass
+    with pyreplog.Cluster(tmp_path / "c", nodes=3, roles={3: "controller"}) as cluster:
+        wait(cluster, lambda: set(voters(cluster)) == {2, 3} and host(cluster).is_voter(3))
+        assert [node.role for node in cluster.nodes] == ["broker", "controller", "controller"]
+
+
+def host(cluster: pyreplog.Cluster) -> QuorumHost:
+    """Return the quorum of the cluster."""
+    assert isinstance(cluster._controller, QuorumHost)
+    return cluster._controller
+
+
+def voters(cluster: pyreplog.Cluster) -> dict[int, str]:
+    """Return the voters' folders by node."""
+    return {voter.node_id: voter.directory_id for voter in host(cluster).newest_voters()}
+
+
+def wait(cluster: pyreplog.Cluster, done: Callable[[], bool]) -> None:
+    """Wait until ``done``."""
+    began = time.monotonic()
+    assert cluster._driver.wait_until(done, 20), (voters(cluster), time.monotonic() - began)
