@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,26 @@ for nth in range(80):
         _testcapi.remove_mem_hooks()
 """
 
+CHOICE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Chooser:
+    def find_spec(name, path, target=None):
+        if name != "pyreplog.runtime.cluster":
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        execute = spec.loader.exec_module
+        def choose(module):
+            execute(module)
+            module.Cluster._new_has_quorum = True
+        spec.loader.exec_module = choose
+        return spec
+
+sys.meta_path.insert(0, Chooser)
+"""
+"""The ``sitecustomize`` of processes that tests start: new clusters are governed by a quorum of their nodes."""
+
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
@@ -57,6 +78,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Where a source is newer than what was compiled of it nothing is run: it would be the old one."""
     os.environ.setdefault("JAVA_TOOL_OPTIONS", SHORT_LIVED_JAVA)
+    if os.environ.get("REPLOG_TEST_QUORUM"):
+        _choose_quorum()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(
             signal.SIGINT, signal.default_int_handler
@@ -69,6 +92,25 @@ def pytest_configure() -> None:
             pytest.exit(
                 f"{source} is newer than what was compiled of it: make .venv/.ready-core, or make pure", returncode=4
             )
+
+
+def _choose_quorum() -> None:
+    """New clusters are governed by a quorum of their nodes: here, and in the processes that tests start."""
+    import pyreplog  # noqa: PLC0415  (only with this choice)
+
+    pyreplog.Cluster._new_has_quorum = True
+    site = tempfile.mkdtemp(prefix="replog-site-")
+    (Path(site) / "sitecustomize.py").write_text(CHOICE)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH")]))
+
+
+@pytest.fixture(autouse=True)
+def controller_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that are marked so are about a cluster with one controller that has a file of its own."""
+    if any(request.node.get_closest_marker(name) for name in ("controller_file", "needs_controller_node")):
+        import pyreplog  # noqa: PLC0415  (only for such tests)
+
+        monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", False)
 
 
 @pytest.hookimpl(optionalhook=True)

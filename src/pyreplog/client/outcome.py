@@ -36,6 +36,10 @@ class Owner(Protocol):
         """Return an awaitable of the running event loop that ends when ``pending`` is settled."""
         ...
 
+    def obstacle(self) -> str:
+        """Return what keeps everything pending from being settled, to be appended to a text; empty if nothing does."""
+        ...
+
 
 class Completion:
     """A result that one thread settles once and any thread may wait for, with its waiters.
@@ -109,7 +113,7 @@ class Completion:
     def so_far(self) -> str:
         """Return the known facts before it is settled, to be appended to "it goes on"; usually
         empty."""
-        return ""
+        return "" if self._owner is None else self._owner.obstacle()
 
     def settle(self) -> None:
         """Settle without a value."""
@@ -168,8 +172,9 @@ class BatchResult(Completion):
         self.timestamps = timestamps
 
     def so_far(self) -> str:
-        """Return the last refusal as text."""
-        return "" if self.refusal is None else f". The last answer, after which it is sent again: {self.refusal}"
+        """Return the last refusal as text, and what is in the way."""
+        refusal = "" if self.refusal is None else f". The last answer, after which it is sent again: {self.refusal}"
+        return f"{'' if self._owner is None else self._owner.obstacle()}{refusal}"
 
     def metadata(self, index: int) -> RecordMetadata:
         """Return the place of the ``index``-th record of the batch. REQUIRES settled without

@@ -173,6 +173,7 @@ class Admin(TopicChanges, ClientFace[Machine]):
 
     def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
         self._driver.check_free()
+        self._nodes.check_up()
         while True:
             current = self._current
             machine, driven = current

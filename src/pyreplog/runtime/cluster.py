@@ -59,6 +59,8 @@ __all__ = ["Cluster", "ClusterReader"]
 FINAL_FETCH_S: Final = 0.5
 """How long a closing cluster waits for its followers to know the final high watermarks. It takes about
 a millisecond, unless a disk is slow."""
+LEADER_S: Final = 5.0
+"""How long :meth:`Cluster.leader` waits until a leader that was killed is replaced. It takes milliseconds."""
 _PRODUCER: Final = ProducerConfig()
 _CONSUMER: Final = ConsumerConfig()
 
@@ -172,6 +174,7 @@ class Cluster:
         self._node_disks = NodeDisks(self._make_disk)
         self._folders = NodeFolders(disk, path, options.nodes, anchor=options.disk is None)
         self._controller = controller = self._make_host()
+        driver.lack = controller.lack
         self._nodes = nodes = NodeGroup(path, driver, controller, self._folders)
         self._advice = Advice(
             nodes.nodes, controller.topic_names, controller.leaderless, nodes.refusals, controller.lack
@@ -424,12 +427,16 @@ class Cluster:
         self._check()
         check_name(topic)
         partition = whole("partition", partition)
+        # A node that was killed is replaced by the next decision, which takes a moment.
+        controller, nodes = self._controller, self._nodes
+        self._driver.wait_until(lambda: nodes.has_replaced(controller.leader_of(topic, partition)), LEADER_S)
         leaders = self._controller.leaders(topic)
         if leaders is None:
             raise self._advice.unknown_topic(topic)
         if partition not in leaders:
             raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(leaders) - 1}, not {partition}")
-        return next((node for node in self._nodes.nodes if node.node_id == leaders[partition]), None)
+        leader = next((node for node in self._nodes.nodes if node.node_id == leaders[partition]), None)
+        return leader if leader is not None and leader.alive else None
 
     # -------------------------------------------------------------------------------------- the end
 

@@ -303,11 +303,15 @@ class ClusterNode:
             node = begun[0]
             for driven in self._machines:
                 self._driver.mark_ready(driven)
-            if not self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience):
+            # Without a controller nobody could move its leaderships away.
+            if not self._driver.wait_until(lambda: self._may_end(node), patience) or not node.may_stop:
                 _log.warning("node %d ends although it still leads partitions", self._node_id)
         finally:
             if begun:
                 self._driver.run_exclusively(lambda: self._end_stopped(begun[0]))
+
+    def _may_end(self, node: Node) -> bool:
+        return node.may_stop or self._node is not node or self._controller.lack() is not None
 
     def _begin_stop(self, begun: list[Node]) -> None:
         """Begin the shutdown of the node, if it runs, and add the node to ``begun``."""

@@ -141,6 +141,12 @@ class ControllerHost(ABC):
 
         return self._driver.run_exclusively(look)
 
+    def leader_of(self, topic: str, partition: int) -> int:
+        """Return the leader of a partition; -1 if it has none or does not exist. REQUIRES that no machine runs."""
+        found = self.image.topic(topic)
+        entry = None if found is None else found.partitions.get(partition)
+        return NO_LEADER if entry is None else entry.leader
+
     def leaderless(self, of: TopicPartition) -> Leaderless | None:
         """Return the nodes that may lead a partition; None if it has a leader or does not exist."""
 

@@ -120,6 +120,8 @@ class Driver:
         self._background_until_ns = INT64_MAX
         self._waited_count = 0
         self._waited_before = 0
+        #: Returns why nothing can be decided in the cluster, and what to do; None if it can.
+        self.lack: Callable[[], str | None] = lambda: None
         self.syncs = SyncBatcher()
         """The syncs of the machines' disks. They start when there is no other work: the followers then have the
         leader's new records and need syncs too, so all of them run together."""
@@ -218,6 +220,11 @@ class Driver:
     def monotonic_ns(self) -> int:
         """Return the time of the clock that all machines of this driver use."""
         return self._now_ns()
+
+    def obstacle(self) -> str:
+        """Return why nothing can be decided in the cluster, to be appended to a text; empty if it can."""
+        lack = self.lack()
+        return "" if lack is None else f": {lack}"
 
     def wait_for(self, pending: Completion, timeout: Any) -> None:  # any number of seconds, numpy's types too
         """Return when ``pending`` is settled; drive if no other thread does. Raise TimeoutError after ``timeout``

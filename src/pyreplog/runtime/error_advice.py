@@ -41,7 +41,8 @@ class Advice:
         brokers = [node for node in self._nodes if node._is_broker]
         down = [node.node_id for node in brokers if not node.ready]
         awaited = None if of is None else self._awaited(of)
-        if (lack := self._lack()) is not None:
+        lack = self._lack()
+        if lack is not None and any(node.alive for node in self._nodes):
             why = lack
         elif of is not None and awaited is not None and len(down) < len(brokers):
             why = _leaderless(of, awaited, down)

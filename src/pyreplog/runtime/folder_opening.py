@@ -177,7 +177,9 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
         raise UnknownTopicError(
             f"{folder} has no topic {topic!r}{suggestion(topic, others) if others else ': it holds none'}"
         )
-    cluster = None if found else _cluster_of(disk, folder)
+    # The metadata log of a cluster's node is no topic that its user made.
+    has_topic = _bare_topic(finder) is not None or (topic or any(not is_internal(key.topic) for key in found))
+    cluster = None if found and has_topic else _cluster_of(disk, folder)
     if cluster is not None:
         raise StorageError(
             errno.ENOENT, f"the cluster has no topic yet; Cluster({cluster!r}).admin.create_topic makes one", folder

@@ -322,6 +322,10 @@ class LogWriter:
         if isinstance(ended, ForkedError) and not pending.settled:  # a thread of the parent was about to settle it
             raise copy_for_raise(ended)
 
+    def obstacle(self) -> str:
+        """Return nothing: only this process and its disk take part."""
+        return ""
+
     def future_of(self, pending: Completion) -> Any:
         """Return a future of the running event loop that ends when the background thread settles
         ``pending``."""

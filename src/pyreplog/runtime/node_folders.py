@@ -13,6 +13,7 @@ from pyreplog.errors import ConfigError, CorruptError, StorageError
 from pyreplog.log import (
     CONVERTED_NAME,
     METADATA_FOLDER,
+    NODES_NAME,
     has_root_file,
     holds_cluster,
     is_partition,
@@ -93,6 +94,15 @@ class NodeFolders:
         """Return the folder of node ``number``."""
         given = None if self._given is None else self._given.get(number)
         return given or self._stored.get(number) or f"{self._path}/node-{number}"
+
+    def check_nodes(self, cluster_id: str) -> None:
+        """Raise :class:`ConfigError` if a node's folder belongs to another node or cluster."""
+        for number in range(1, self.count + 1):
+            self._identify(number, self.of(number), cluster_id)
+
+    def before(self, number: int) -> str:
+        """Return the folder that node ``number`` had when the cluster was last open."""
+        return self._stored.get(number) or f"{self._path}/node-{number}"
 
     def hold_quorum(self, disks: NodeDisks) -> bool:
         """Return whether a node's folder holds the metadata of a quorum."""
@@ -209,7 +219,7 @@ def _names(disk: Disk, path: str, *, is_known: bool) -> Sequence[str]:
     names = disk.list(path) if stat is not None else ()
     if "meta.properties" in names:
         raise ConfigError(f"{path} is the folder of a single log or node; a cluster's folder holds node-1, node-2, ...")
-    is_cluster = any(name in (STATE_FILE, CONVERTED_NAME) or name.startswith("node-") for name in names)
+    is_cluster = any(name in (STATE_FILE, CONVERTED_NAME, NODES_NAME) or name.startswith("node-") for name in names)
     if not is_known and not is_cluster:
         check_alone(disk, path, "cluster")
     return names

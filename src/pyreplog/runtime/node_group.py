@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from pyreplog.errors import (
+    BrokerNotAvailableError,
     ClosedError,
     ConfigError,
     LockedError,
@@ -160,7 +161,7 @@ class NodeGroup:
                     f" s{' without progress' if timeout is None else ''} the nodes serve only"
                     f" {done * 100 // max(wanted, 1)} % of its {partition_count - first}"
                     f"{' new' if first else ''} partitions; they go on in the"
-                    f" background: wait, and do not make it again{why}"
+                    f" background: wait, and do not make it again{why}{self._driver.obstacle()}"
                 )
 
     def await_metadata(self, done: str, timeout: float | None) -> None:
@@ -183,7 +184,7 @@ class NodeGroup:
             numbers = ", ".join(map(str, late))
             raise TimeoutError(
                 f"{done}, but after {patience_s:g} s node {numbers} has not applied that; it goes on in the background:"
-                " wait, and do not repeat the call"
+                f" wait, and do not repeat the call{self._driver.obstacle()}"
             )
 
     def refusals(self, topic: str) -> dict[int, PyreplogError]:
@@ -200,6 +201,19 @@ class NodeGroup:
         machine runs.
         """
         return not any(node.alive for node in self.brokers) or self._controller.knows_active_nodes()
+
+    def has_replaced(self, leader: int) -> bool:
+        """Return whether a partition that has this leader needs no decision because it ended, or there is nobody to
+        decide. REQUIRES that no machine runs.
+        """
+        ended = any(node.node_id == leader and not node.alive for node in self.nodes)
+        return not ended or self._controller.lack() is not None
+
+    def check_up(self) -> None:
+        """Raise BrokerNotAvailableError if no node runs that could answer. Any thread."""
+        lack = self._controller.lack()
+        if lack is not None and not any(node.alive for node in self.nodes):
+            raise BrokerNotAvailableError(f"no node is up, and {lack}")
 
     # ------------------------------------------------------------------------------------- replicas
 

@@ -241,7 +241,10 @@ class Producer(ClientFace[Machine]):
         until = None if patience is None else time.monotonic() + patience
         for outcome in self._unsettled():
             if not self._driver.wait(outcome, None if until is None else max(until - time.monotonic(), 0.0)):
-                raise TimeoutError(f"not all is acknowledged after {patience:g} s; sending goes on in the background")
+                raise TimeoutError(
+                    f"not all is acknowledged after {patience:g} s; sending goes on in the background"
+                    f"{self._driver.obstacle()}"
+                )
 
     def close(self, timeout: float | None = None) -> None:
         """Flush as :meth:`flush` does, then close the producer. A second call is harmless, and completes an interrupted

@@ -101,13 +101,24 @@ class QuorumHost(ControllerHost):
         self._roles = settled_roles(self._asked, kept, voters, self._image.brokers, count)
 
     def _load(self, disks: Mapping[int, Disk], found: dict[int, FolderMetadata]) -> None:
+        before: list[str] = []
         for number, disk in disks.items():
-            one = read_folder(disk, self._folders.of(number))
+            folder, earlier = self._folders.of(number), self._folders.before(number)
+            one = read_folder(disk, folder)
             if one is not None:
                 found[number] = one
-        self._stored = {number: one.stored for number, one in found.items() if one.stored is not None}
-        clusters = Counter(one.cluster_id for one in found.values() if one.cluster_id)
+            one = one if earlier == folder else read_folder(disk, earlier)
+            if one is not None:
+                before.append(one.cluster_id)
+        # The folders where the nodes were before say which cluster this is: the caller may list
+        # foreign ones.
+        clusters = Counter(one for one in before if one) or Counter(
+            one.cluster_id for one in found.values() if one.cluster_id
+        )
         self._cluster_id = clusters.most_common(1)[0][0] if clusters else new_id(self._random)
+        for number in [key for key, one in found.items() if one.cluster_id not in ("", self._cluster_id)]:
+            del found[number]  # it is refused by name
+        self._stored = {number: one.stored for number, one in found.items() if one.stored is not None}
         newest = newest_of(found)
         places = [(disk, self._folders.of(number)) for number, disk in disks.items()]
         if newest is None:
@@ -115,6 +126,7 @@ class QuorumHost(ControllerHost):
             return
         check_not_older(newest.image, places, "the metadata of the voters")
         if newest.end_offset and not has_majority(newest.voters, found):
+            self._folders.check_nodes(self._cluster_id)
             # Before the nodes open, so that no empty folder takes the place of a missing one.
             raise quorum_lost(self._folders.home, folders_missing(newest.voters, found))
         self._image = newest.image
@@ -273,7 +285,9 @@ class QuorumHost(ControllerHost):
 
     def addresses(self) -> list[Address]:
         """Return the addresses of all controllers, for clients: the servers that run come first."""
-        return [controller_address(one) for one in self._servers] or [controller_address(1)]
+        running = list(self._servers)
+        others = [one for one in range(1, self._folders.count + 1) if one not in running]
+        return [controller_address(one) for one in (*running, *others)]
 
     @property
     def active_id(self) -> int | None:
@@ -284,17 +298,16 @@ class QuorumHost(ControllerHost):
         """Return why there is no controller, and what to do; None if a majority of the voters is up."""
         voters = self.newest_voters()
         up = [voter.node_id for voter in voters if self._is_up(voter.node_id)]
-        down = [voter.node_id for voter in voters if not self._is_up(voter.node_id)]
+        down = [voter.node_id for voter in voters if voter.node_id not in up]
         if len(up) >= voters.majority:
             return None
-        return (
-            f"{len(up)} of {len(voters)} voters {'is' if 1 in (len(up), len(voters)) else 'are'} up: restart node"
-            f" {' or '.join(map(str, down))}"
-        )
+        needed = voters.majority - len(up)
+        which = f"node {' or '.join(map(str, down))}" if needed == 1 else f"{needed} of the nodes {_listed(down)}"
+        return f"{len(up)} of {len(voters)} voters {'is' if 1 in (len(up), len(voters)) else 'are'} up: restart {which}"
 
     def newest_voters(self) -> VoterSet:
         """Return the newest set of voters that a server knows."""
-        servers = [server for server in self._servers.values() if len(server.voters)]
+        servers = [server for server in list(self._servers.values()) if len(server.voters)]
         newest = max(servers, key=lambda server: server.raft.voter_history[-1].offset, default=None)
         return self.voters if newest is None else newest.voters
 
@@ -309,3 +322,8 @@ class QuorumHost(ControllerHost):
         if self.lack() is not None:
             return True  # waiting would not help
         return self.active_id is not None and bool(self.active_nodes())
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Return the numbers as text; there are at least two."""
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"

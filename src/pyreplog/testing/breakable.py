@@ -11,13 +11,14 @@ from __future__ import annotations
 import errno as errors
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
 from pyreplog.config import Permissions, check_permissions, suggestion
+from pyreplog.controller import controller_address
 from pyreplog.errors import ConfigError, PyreplogError, StorageError
 from pyreplog.ports import Address, Buffer, Disk, File, Lock, SyncDone
 from pyreplog.runtime import Cluster
@@ -324,10 +325,12 @@ class BreakableCluster(Cluster):
     def partition(self, *groups: Sequence[int | str]) -> None:
         """Cut every link between members of different groups, in both directions.
 
-        A member is a node's number or an address ("controller", "producer-1"). Endpoints in no group keep all their
-        links: clients and the controller are cut off only if they are named.
+        A member is a node's number, which stands for all of the node, or an address ("producer-1"), or "controller".
+        Endpoints in no group keep all their links: clients and the controller are cut off only if they are named. If
+        the nodes are the controllers, "controller" stands for those in no other group.
         """
-        sets = [[self._address_of(name) for name in group] for group in groups]
+        named = {name for group in groups for name in group if isinstance(name, int)}
+        sets = [[one for name in group for one in self._addresses_of(name, named)] for group in groups]
         pairs = [
             (one, other)
             for index, group in enumerate(sets)
@@ -341,15 +344,16 @@ class BreakableCluster(Cluster):
             if one == other:
                 raise ConfigError(f"{one} is in two groups; each member must be in only one")
         for one, other in pairs:
-            self.cut(one, other)
-            self.cut(other, one)
+            self._network.cuts[one, other] = self._network.cuts[other, one] = None
 
     def cut(self, source: int | str, target: int | str) -> None:
         """Cut the link from ``source`` to ``target``; the opposite direction is unchanged."""
-        link = self._address_of(source), self._address_of(target)
-        if link[0] == link[1]:
-            raise ConfigError(f"cut takes two different members: there is no link from {link[0]} to itself")
-        self._network.cuts[link] = None
+        named = {name for name in (source, target) if isinstance(name, int)}
+        for one in self._addresses_of(source, named):
+            for other in self._addresses_of(target, named):
+                if one == other:
+                    raise ConfigError(f"cut takes two different members: there is no link from {one} to itself")
+                self._network.cuts[one, other] = None
 
     def heal(self) -> None:
         """Repair all links and disks, and resume the paused nodes.
@@ -368,6 +372,21 @@ class BreakableCluster(Cluster):
         assert isinstance(network, _Network)
         return network
 
+    def _addresses_of(self, name: int | str, named: Collection[int]) -> list[Address]:
+        """Return the addresses of a member. ``named``: the nodes that are members by their numbers."""
+        if not self._is_quorum:
+            return [self._address_of(name)]
+        if isinstance(name, int):
+            return [self._address_of(name), controller_address(name)]
+        if name != "controller":
+            return [self._address_of(name)]
+        return [controller_address(node.node_id) for node in self.nodes if node.node_id not in named]
+
+    @property
+    def _is_quorum(self) -> bool:
+        """Whether the nodes are the controllers."""
+        return self._controller.address_for(1) == controller_address(1)
+
     def _address_of(self, name: int | str) -> Address:
         if isinstance(name, int):
             self._node(name)
@@ -375,6 +394,8 @@ class BreakableCluster(Cluster):
         known = dict.fromkeys(
             [*(f"node-{node.node_id}" for node in self.nodes), *self._network.addresses()]
         )  # a node that is down has no endpoint
+        if self._is_quorum:
+            known["controller"] = None
         if name not in known:
             raise ConfigError(f"there is no address {name!r}{suggestion(name, tuple(known))}")
         return name

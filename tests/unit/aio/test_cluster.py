@@ -105,6 +105,7 @@ def test_a_clients_settings_are_those_of_the_blocking_one(make: str, settings: t
     assert {name: hints[name] for name in named} == get_type_hints(settings)
 
 
+@pytest.mark.needs_controller_node
 def test_a_node_that_gets_no_turn(tmp_path: Path) -> None:
     """It is fenced while it is paused, and serves again when it goes on; it has not failed, and lost nothing."""
 

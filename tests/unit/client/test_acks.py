@@ -42,6 +42,10 @@ class Slow:
             self.now_ns = due_ns
             next(outcome for outcome in self.outcomes if not outcome.settled).succeed(0, 0)
 
+    def obstacle(self) -> str:
+        """Nothing is in the way."""
+        return ""
+
     def future_of(self, pending: Completion) -> Any:
         """Nobody asks."""
         raise AssertionError("these are waited for by threads")

@@ -62,6 +62,7 @@ def test_nobody_leads(cluster: pyreplog.Cluster, create: Callable[..., str]) -> 
     assert refused.value.retriable
 
 
+@pytest.mark.needs_controller_node
 def test_nobody_may_lead(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
     """Who alone has what was acknowledged is away, or has lost it: who waits hears who that is, and what a person
     may do."""
@@ -214,6 +215,7 @@ def test_names_that_are_nearly_right(cluster: pyreplog.Cluster, create: Callable
             cluster.admin.create_topic("orders")
 
 
+@pytest.mark.needs_controller_node
 def test_no_partitions(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
     """Who names none is answered at once, with nothing, and no leader is looked for."""
     topic = create()
@@ -223,6 +225,7 @@ def test_no_partitions(cluster: pyreplog.Cluster, create: Callable[..., str]) ->
     assert cluster.admin.elect_leaders(topic, []) == {}
 
 
+@pytest.mark.needs_controller_node
 def test_elections_that_cannot_be(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
     """Typed errors with words, where they were Kafka's numbers."""
     create()

@@ -52,9 +52,9 @@ def test_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "node-1",
         "node-2",
         "node-3",
-        "replog.controller",
+        *([] if pyreplog.Cluster._new_has_quorum else ["replog.controller"]),
         "replog.controller.lock",
-        "replog.reserve",
+        *([] if pyreplog.Cluster._new_has_quorum else ["replog.reserve"]),
     ]
 
 
@@ -714,7 +714,7 @@ def test_who_gives_up_waiting_hears_the_last_refusal(many: bool) -> None:
     disks = defaultdict[str, SimDisk](SimDisk)
     with pyreplog.Cluster("/data", nodes=1, disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events", replication_factor=1, config={"durability": "os"})
-        disks["node-1"].fail("write", "*.log", times=None, error=errno.ENOSPC)
+        disks["node-1"].fail("write", "*/events-0/*.log", times=None, error=errno.ENOSPC)
         with cluster.producer() as producer:
             ack = producer.send_many("events", [b"one", b"two"]) if many else producer.send("events", b"one")
             with pytest.raises(TimeoutError, match=r"goes on in the background.*No space left on device.*0\.log"):
@@ -733,7 +733,7 @@ def test_full_disks_of_all_followers(caplog: pytest.LogCaptureFixture) -> None:
         assert leader is not None
         followers = [node.node_id for node in cluster.nodes if node is not leader]
         for number in followers:
-            disks[f"node-{number}"].fail("write", "*.log", times=None, error=errno.ENOSPC)
+            disks[f"node-{number}"].fail("write", "*/events-0/*.log", times=None, error=errno.ENOSPC)
         with cluster.producer(delivery_timeout_ms=500, request_timeout_ms=400) as producer:
             ack = producer.send("events", b"one")
             with pytest.raises((pyreplog.ClusterError, pyreplog.OutcomeUnknownError)):
@@ -1019,7 +1019,7 @@ def test_a_timeout_is_no_failure(cluster: pyreplog.Cluster, create: Callable[...
 
 
 def test_system_disks_are_made_for_each_node(tmp_path: Path) -> None:
-    """``disk=`` is asked once for each node and the controller, by name."""
+    """``disk=`` is asked for each node and the controller, by name."""
     names: list[str] = []
 
     def make(name: str) -> Disk:
@@ -1028,7 +1028,7 @@ def test_system_disks_are_made_for_each_node(tmp_path: Path) -> None:
 
     with pyreplog.Cluster(tmp_path / "data", disk=make):
         pass
-    assert names == ["controller", "node-1", "node-2", "node-3"]
+    assert list(dict.fromkeys(names)) == ["controller", "node-1", "node-2", "node-3"]
 
 
 def test_a_topic_that_takes_too_long_says_how_far_it_is(tmp_path: Path) -> None:

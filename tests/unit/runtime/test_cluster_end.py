@@ -185,7 +185,7 @@ def test_an_interrupted_opening_leaves_nothing_locked(tmp_path: Path) -> None:
         pyreplog.Cluster(path).close()
 
 
-@pytest.mark.parametrize("step", ["cluster.check_state", "clients.Admin", "cluster.remember"])
+@pytest.mark.parametrize("step", ["cluster.refuse_unfinished", "clients.Admin", "cluster.remember"])
 def test_an_opening_interrupted_at_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """From the lock on, to the last step: the folder is free again."""
 

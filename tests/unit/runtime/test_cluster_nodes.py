@@ -145,6 +145,7 @@ def test_reading_up_to_an_end_whose_records_are_deleted(cluster: pyreplog.Cluste
     assert found in ([], [1]), "what had come already"
 
 
+@pytest.mark.needs_controller_node
 def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:
     """The only node with the newest record is gone: the others wait, until somebody accepts the loss and is told of
     it."""

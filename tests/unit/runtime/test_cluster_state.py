@@ -15,6 +15,7 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import ClusterError, ConfigError, CorruptError, LockedError, OutcomeUnknownError, StorageError
+from pyreplog.log import METADATA_FOLDER
 from pyreplog.log.partition_opening import Parts, open_parts
 from pyreplog.ports import Disk, File
 from pyreplog.system import SystemDisk
@@ -43,6 +44,7 @@ def read(path: Path, topic: str) -> dict[tuple[int, int], bytes | None]:
         return {(record.partition, record.offset): record.value for record in consumer.until_end()}
 
 
+@pytest.mark.controller_file
 def test_a_cluster_without_its_state_is_refused(tmp_path: Path) -> None:
     """Where nodes' folders are but no controller state, no new cluster is begun over them; with the file back
     everything is there."""
@@ -57,6 +59,7 @@ def test_a_cluster_without_its_state_is_refused(tmp_path: Path) -> None:
     assert read(path, "events") == written
 
 
+@pytest.mark.controller_file
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
 def test_damaged_state_is_reported_and_left_alone(tmp_path: Path, damage: str) -> None:
     """A damaged state file is a CorruptError that names it, and not a byte of the folder's state or records
@@ -76,6 +79,7 @@ def test_damaged_state_is_reported_and_left_alone(tmp_path: Path, damage: str) -
     assert read(path, "events") == written
 
 
+@pytest.mark.controller_file
 def test_old_state_costs_no_records(tmp_path: Path) -> None:
     """A state from before a topic was created is refused before any folder is set aside; with the latest state all
     is read again."""
@@ -209,6 +213,7 @@ class Narrow(SystemDisk):
         return super().create(path, size)
 
 
+@pytest.mark.controller_file
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC], ids=["descriptors", "room"])
 def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, error: int) -> None:
     """A lack of descriptors, or of room when its turn was cut short, ends it; it begins again as soon as there are,
@@ -242,6 +247,7 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
             producer.send("c", b"3").result(PATIENCE_S)
 
 
+@pytest.mark.controller_file
 @pytest.mark.parametrize("instead", ["nothing", "an empty folder", "another cluster", "an older state"])
 def test_a_controller_begins_no_new_cluster_in_a_folder_that_is_away(tmp_path: Path, instead: str) -> None:
     """The cluster's folder is moved away while it is open: whatever is in its place, the controller waits for its
@@ -274,6 +280,7 @@ def test_a_controller_begins_no_new_cluster_in_a_folder_that_is_away(tmp_path: P
     assert set(read(path, "a").values()) == {b"1", b"2", b"3"}
 
 
+@pytest.mark.controller_file
 def test_a_controller_that_begins_again_counts_on_nobody_yet(tmp_path: Path) -> None:
     """Until the nodes are registered anew: that nobody is waited for does not mean that everybody serves."""
     with pyreplog.Cluster(tmp_path / "data") as cluster:
@@ -290,7 +297,8 @@ def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, m
     opened: list[str] = []
 
     def counted(disk: Disk, directory: str, *rest: object) -> Parts:
-        opened.append(Path(directory).name)
+        if Path(directory).name != METADATA_FOLDER:
+            opened.append(Path(directory).name)
         return open_parts(disk, directory, *rest)  # type: ignore[arg-type]
 
     for place in ("log_opener", "log"):

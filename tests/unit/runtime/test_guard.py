@@ -63,6 +63,7 @@ def test_others_are_served_while_one_client_breaks_a_node(
     ] * 5
 
 
+@pytest.mark.controller_file
 def test_a_controller_survives_a_description(
     cluster: pyreplog.Cluster,
     create: Callable[..., str],

@@ -135,6 +135,7 @@ def test_the_command_says_that_there_are_only_internal_topics(
     assert "__cluster_metadata" in capfd.readouterr().out
 
 
+@pytest.mark.controller_file
 def test_a_metadata_log_on_each_node_is_no_conflict(tmp_path: Path) -> None:
     """Not even if no file in its folder names the topic's id: every voter of a cluster has such a log."""
     with Cluster(tmp_path / "data", nodes=3) as cluster:

@@ -24,13 +24,14 @@ from pyreplog.controller import file_log
 from pyreplog.errors import OutcomeUnknownError
 from pyreplog.log import Log as PartitionLog
 from pyreplog.log import LogRoot, producer_snapshot
+from pyreplog.quorum import RaftNode
 from pyreplog.runtime.driver import Driver
 from pyreplog.system.sync_batcher import SyncBatcher, _SyncBatch
 from pyreplog.system.sync_pool import SyncPool
 from pyreplog.wire import ListOffsetsRequest
 from tests.unit.runtime.frozen_driver import still
 from tests.unit.runtime.interrupt_injection import Strike, struck
-from tests.unit.runtime.local_host import local_host
+from tests.unit.runtime.local_host import controller_driven, local_host
 
 PATIENCE_S = 30.0
 
@@ -143,8 +144,8 @@ def test_what_a_handler_raises_is_its_callers(
     assert leader is not None
     with cluster.producer() as producer:
         producer.send("events", b"before").result(PATIENCE_S)
-        faces: dict[str, Any] = {"leader": leader, "producer": producer, "controller": cluster._controller}
-        driven = faces[who]._driven
+        faces: dict[str, Any] = {"leader": leader, "producer": producer}
+        driven = controller_driven(cluster) if who == "controller" else faces[who]._driven
 
         def act() -> None:
             producer.send("events", b"v").result(PATIENCE_S)
@@ -268,6 +269,7 @@ def test_what_a_handler_raises_is_no_failure_of_a_nodes_end(
     pyreplog.Cluster(tmp_path / "data").close()
 
 
+@pytest.mark.controller_file
 def test_a_controller_that_is_cut_short_over_a_killed_node_begins_again(
     cluster: pyreplog.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -810,7 +812,7 @@ def test_clients_leave_nothing_behind(cluster: pyreplog.Cluster, create: Callabl
 def test_an_admin_call_after_an_interruption_waits_for_who_begins_again(cluster: pyreplog.Cluster, who: str) -> None:
     """The client that was cut short has not put the question, and a controller that has just begun again counts on
     nobody yet."""
-    driven = local_host(cluster)._driven if who == "controller" else cluster.admin._current[1]
+    driven = controller_driven(cluster) if who == "controller" else cluster.admin._current[1]
     assert driven is not None
     with still(cluster._driver):
         driven.busy = True  # as a turn that a signal handler cut short leaves it
@@ -818,6 +820,7 @@ def test_an_admin_call_after_an_interruption_waits_for_who_begins_again(cluster:
     assert cluster.admin.topics() == ["events"]
 
 
+@pytest.mark.controller_file
 def test_nodes_that_are_away_are_not_waited_for(cluster: pyreplog.Cluster) -> None:
     """A controller that did not begin again knows that they are: that is said at once, whatever the time
     allowed."""
@@ -932,7 +935,11 @@ def test_an_os_error_that_a_handler_raises_is_not_the_disks(
     """The code at this place continues on a full disk. A handler's ENOSPC reaches the caller all the same, and the
     next call succeeds."""
     create(segment_bytes="2000")
-    module, name = (producer_snapshot, "begin_file") if where == "snapshot" else (file_log, "store")
+    places: dict[str, tuple[object, str]] = {
+        "snapshot": (producer_snapshot, "begin_file"),
+        "controller": (RaftNode, "append") if pyreplog.Cluster._new_has_quorum else (file_log, "store"),
+    }
+    module, name = places[where]
     with cluster.producer() as producer, handled(OSError(errno.ENOSPC, "of the handler's")) as ring:
         strike, _ = struck_once(ring, getattr(module, name))
 

@@ -37,6 +37,7 @@ def without_followers(cluster: pyreplog.Cluster, topic: str) -> None:
             node.kill()
 
 
+@pytest.mark.needs_controller_node
 def test_a_producer_that_nobody_asks(
     cluster: pyreplog.Cluster, create: Callable[..., str], said: Callable[[], list[str]]
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_producer_that_nobody_asks(
     assert said() == []
 
 
+@pytest.mark.needs_controller_node
 def test_a_producer_of_an_event_loop(tmp_path: Path, said: Callable[[], list[str]]) -> None:
     """The same; awaiting an Ack is asking it, before and after it fails."""
 
