@@ -6,7 +6,7 @@ It draws their kind, time and duration from the cluster's ``random``, within the
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from pyreplog.testing.changes import TopicEvents
@@ -24,6 +24,10 @@ class Nemesis:
         self._random = world.random
         self._rates = world.options.faults
         self._going = False
+        self._struck: Sequence[int] = ()
+        """The nodes that the latest fault struck."""
+        self._latest: dict[str, dict[int, int]] = {}
+        """By kind of fault: when it last struck each voter."""
         self._topics = TopicEvents(world, world.random)
         self._kinds: dict[str, Callable[[], bool]] = {
             "kill": self._kill,
@@ -84,9 +88,27 @@ class Nemesis:
             return
         kinds = list(self._kinds)
         (kind,) = self._random.choices(kinds, [getattr(self._rates, one) for one in kinds])
+        active, self._struck = self._world.active_node, ()
         if self._kinds[kind]():
             self._world.faults[kind] = self._world.faults.get(kind, 0) + 1
+            self._note_hits(kind, active)
         self._plan()
+
+    def _note_hits(self, kind: str, active: int) -> None:
+        """Count a fault that struck the node of the active controller, or of as many voters as are a majority within
+        the longest time that a fault lasts."""
+        hits, voters = self._world.hits, self._world.options.voters
+        now = self._world.clock.monotonic_ns()
+        struck = self._latest.setdefault(kind, {})
+        struck.update(dict.fromkeys((one for one in self._struck if one <= voters), now))
+        since = now - self._rates.lasting_ms * 1_000_000
+        found = {
+            "the active controller": active >= 0 and active in self._struck,
+            "a majority of the voters": 1 < voters < 2 * sum(at_ns >= since for at_ns in struck.values()),
+        }
+        for who, is_hit in found.items():
+            if is_hit and self._struck:
+                hits[f"{kind} of {who}"] = hits.get(f"{kind} of {who}", 0) + 1
 
     def _up(self) -> list[int]:
         return [node_id for node_id, machine in self._world.machines.items() if machine.node is not None]
@@ -113,6 +135,7 @@ class Nemesis:
         node_id = self._random.choice(up)
         tell = self._tell()
         self._world.say(f"kill node {node_id}{'' if tell else ' in silence'}")
+        self._struck = (node_id,)
         self._world.kill(node_id, tell=tell, silent=not tell)
         self._back(node_id)
         return True
@@ -123,6 +146,7 @@ class Nemesis:
             return False
         node_id = self._random.choice(up)
         self._world.say(f"power loss of node {node_id}")
+        self._struck = (node_id,)
         self._world.lose_power(node_id, tell=self._tell())
         self._back(node_id)
         return True
@@ -133,6 +157,7 @@ class Nemesis:
             return False
         node_id = self._random.choice(up)
         self._world.say(f"clean stop of node {node_id}")
+        self._struck = (node_id,)
         self._world.stop(node_id)
         self._back(node_id)
         return True
@@ -143,12 +168,14 @@ class Nemesis:
             return False
         node_id = self._random.choice(up)
         self._world.say(f"empty disk for node {node_id}")
+        self._struck = (node_id,)
         self._world.wipe(node_id, tell=self._tell())
         self._back(node_id)
         return True
 
     def _kill_all(self) -> bool:
         self._world.say("kill everybody at once")
+        self._struck = self._up()
         for node_id in self._up():
             self._world.kill(node_id, tell=False, silent=True)
         self._restart_all(power_loss=False)
@@ -158,6 +185,7 @@ class Nemesis:
         if not self._world.may_lose(self._up(), wiped=False):
             return False
         self._world.say("power loss of everybody at once")
+        self._struck = self._up()
         for node_id in self._up():
             self._world.lose_power(node_id, tell=False)
         self._restart_all(power_loss=True)
@@ -177,9 +205,15 @@ class Nemesis:
         both = self._random.random() < 0.5
         network = self._world.network
         self._world.say(f"cut {one} {'<->' if both else '->'} {other}")
+        self._struck = self._nodes_at(one, other)
         (network.cut_both if both else network.cut)(one, other)
         self._later(lambda: self._mend(one, other))
         return True
+
+    def _nodes_at(self, *addresses: str) -> list[int]:
+        """Return the nodes one of whose servers of a quorum is at one of these addresses."""
+        machines = self._world.machines.values()
+        return [machine.node_id for machine in machines if machine.server_address in addresses]
 
     def _mend(self, one: str, other: str) -> None:
         network = self._world.network
@@ -193,6 +227,7 @@ class Nemesis:
         own = [one for one in (machine.address, machine.server_address) if one in addresses]
         others = [one for one in addresses if one not in own]
         self._world.say(f"isolate {machine.address}")
+        self._struck = (machine.node_id,)
         pairs = [(one, other) for one in own for other in others]
         for one, other in pairs:
             self._world.network.cut_both(one, other)
@@ -209,6 +244,7 @@ class Nemesis:
         one, other = self._random.sample(addresses, 2)
         slow_ns = self._random.choice([20_000_000, 200_000_000])
         self._world.say(f"slow {one} -> {other} by {slow_ns // 1_000_000} ms")
+        self._struck = self._nodes_at(one, other)
         self._world.network.slow(one, other, slow_ns)
         self._later(lambda: self._world.network.slow(one, other, 0))
         return True
@@ -216,6 +252,7 @@ class Nemesis:
     def _slow_disk(self) -> bool:
         machine = self._random.choice(list(self._world.machines.values()))
         self._world.say(f"slow disk of node {machine.node_id}")
+        self._struck = (machine.node_id,)
         machine.slow_disk = True
 
         def mend() -> None:
@@ -230,6 +267,7 @@ class Nemesis:
             return False
         power_loss = self._random.random() < 0.5
         world.say("power loss of the controller" if power_loss else "kill the controller")
+        self._struck = (world.active_node,)
         world.stop_controller(power_loss=power_loss)
         self._later(self._controller_back)
         return True
@@ -245,6 +283,7 @@ class Nemesis:
             return False
         machine = self._world.machines[self._random.choice(up)]
         self._world.say(f"pause node {machine.node_id}")
+        self._struck = (machine.node_id,)
         machine.paused = True
         starts = machine.starts
         self._later(lambda: self._resume(machine) if machine.starts == starts else None)
@@ -260,6 +299,7 @@ class Nemesis:
         machine = self._random.choice(list(self._world.machines.values()))
         delta_ms = self._random.choice((1_000, 3_600_000, 63_072_000_000)) * self._random.choice((1, -1))
         self._world.say(f"the clock of node {machine.node_id} jumps by {delta_ms} ms")
+        self._struck = (machine.node_id,)
         machine.clock.skew_wall(delta_ms)
         return True
 
@@ -286,6 +326,7 @@ class Nemesis:
         name, path, size = self._random.choice(files)
         position, mask = self._random.randrange(size), 1 << self._random.randrange(8)
         self._world.say(f"kill node {node_id}, and flip a bit of {path} at {position}")
+        self._struck = (node_id,)
         self._world.lose_copy(name, node_id, rotten=True)
         machine.kill(silent=True)
         machine.rotten = True
@@ -304,6 +345,7 @@ class Nemesis:
         kind = self._random.choice(("sync", "write", "sync", "truncate", "rename", "create"))
         path = self._random.choice(("*.log", "*.log", "*"))
         self._world.say(f"the next {kind} of {path} on node {node_id} fails")
+        self._struck = (node_id,)
         for name, options in self._world.copies(node_id):
             if options.durability == "os":
                 self._world.lose_copy(name, node_id)
@@ -327,6 +369,7 @@ class Nemesis:
         machine = self._world.machines[node_id]
         room = self._random.choice((0, 100, 3000))
         self._world.say(f"the disk of node {node_id} has room for {room} bytes")
+        self._struck = (node_id,)
         machine.disk_failed = True
         machine.disk.capacity = machine.disk.used + room
         disk = machine.disk

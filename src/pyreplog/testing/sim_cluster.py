@@ -89,7 +89,7 @@ class SimCluster(ABC):
         self.events: list[str] = []
         """Every action on the cluster with its time, in words."""
         self.faults: dict[str, int] = {}
-        """How often each fault occurred."""
+        """How often each fault occurred; ``hits``: to the active controller, and to a majority of the voters."""
         self.machines: dict[int, Machine] = {}
         self.producers: list[SimProducer] = []
         self.consumers: list[SimConsumer] = []
@@ -102,7 +102,7 @@ class SimCluster(ABC):
         """A topic that no client uses, and that :class:`TopicEvents` makes and deletes."""
         self._decided = -1
         self.cluster_id = ""
-        """The replicas that the controller does not trust, with their ends, by partition."""
+        self.hits: dict[str, int] = {}
         self.delete_asked: dict[TopicPartition, int] = {}
         """The highest offset up to which a client asked to delete records."""
         self._losses = CopyLosses(self)

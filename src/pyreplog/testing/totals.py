@@ -15,8 +15,8 @@ __all__ = ["Totals"]
 class Totals:
     """Sums over simulated runs.
 
-    ``faults`` counts the faults of the nemesis by kind. ``message_faults`` counts messages that were lost, doubled
-    or overtaken.
+    ``faults`` counts the faults of the nemesis by kind, ``hits`` those that struck the active controller of a quorum or
+    a majority of its voters. ``message_faults`` counts messages that were lost, doubled or overtaken.
     """
 
     seeds: int = 0
@@ -26,6 +26,7 @@ class Totals:
     simulated_ns: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
+    hits: dict[str, int] = field(default_factory=dict)
 
     def add(self, world: World) -> None:
         """Add a finished run to the sums."""
@@ -34,7 +35,7 @@ class Totals:
         self.message_faults += world.network.lost + world.network.doubled + world.network.reordered
         self.appends += sum(len(producer.attempts) for producer in world.producers)
         self.simulated_ns += world.clock.monotonic_ns()
-        for counts, found in ((self.faults, world.faults), (self.seen, world.seen)):
+        for counts, found in ((self.faults, world.faults), (self.seen, world.seen), (self.hits, world.hits)):
             for what, times in found.items():
                 counts[what] = counts.get(what, 0) + times
 

@@ -55,6 +55,12 @@ FAULTS = (
     "grow",
     "passing_topic",
 )
+FAULTS_OF_VOTERS = [kind for kind in FAULTS if kind not in ("min_isr", "grow", "passing_topic", "wipe", "rot")]
+"""A majority of the voters keeps its disks, so wipe and rot strike few of them."""
+HITS = [
+    *(f"{kind} of the active controller" for kind in FAULTS_OF_VOTERS),
+    *(f"{kind} of a majority of the voters" for kind in FAULTS_OF_VOTERS if kind != "controller_restart"),
+]
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
 
@@ -74,6 +80,7 @@ def test_seeds(group: int, request: pytest.FixtureRequest, record_property: Call
     if totals.seeds >= 40:
         assert not [what for what in SIGHTINGS if what not in totals.seen], "fair weather: these were never seen"
         assert not [what for what in FAULTS if what not in totals.faults], "these never happened"
+        assert not [what for what in HITS if what not in totals.hits], "the quorum was spared these"
         assert totals.events >= EVENTS_MIN * totals.seeds
 
 
