@@ -140,7 +140,7 @@ class QuorumHost(ControllerHost):
     def format(self, roots: Mapping[int, tuple[Disk, LogRoot]]) -> None:
         """Make the folders of the first voters of a new cluster, whose nodes have these roots.
 
-        A crash may have left it half done: while no voter has a record, what is missing is made.
+        A crash may have left it half done: while no voter has a record, the missing parts are made.
         """
         if any(one.end_offset for one in self._stored.values()):
             return
@@ -178,7 +178,7 @@ class QuorumHost(ControllerHost):
             disk.sync_directory(root.path)
 
     def _quorum_config(self, node_id: int = 0) -> QuorumConfig:
-        """Return the settings of a node's server. One that is to vote becomes a voter by itself."""
+        """Return the settings of a node's server. A future voter becomes one by itself."""
         count = max(self._folders.count, *self.known_nodes(), 0)
         votes = node_id in self._wanted_voters(count)
         return QuorumConfig(
@@ -188,7 +188,7 @@ class QuorumHost(ControllerHost):
         )
 
     def _wanted_voters(self, count: int) -> set[int]:
-        """Return the nodes that are to vote: by their roles, or those that vote and then the first nodes, up to the
+        """Return the future voters: by their roles, or those that vote and then the first nodes, up to the
         number of voters for ``count`` nodes."""
         if self._roles:
             return set(voters_of(self._roles))
