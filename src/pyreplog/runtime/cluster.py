@@ -192,11 +192,10 @@ class Cluster:
         if has_file and options.roles is not None:
             raise ConfigError(
                 f"roles= needs a cluster that a quorum of its nodes governs, and {self._path} has a controller with a"
-                " file of its own (replog.controller): open it without roles=, until its conversion is supported"
+                " file of its own (replog.controller): open it without roles="
             )
-        if not has_file and (
-            self._new_has_quorum or options.roles is not None or folders.hold_quorum(self._node_disks)
-        ):
+        has_quorum = options.roles is not None or (not has_file and folders.hold_quorum(self._node_disks))
+        if self._new_has_quorum or has_quorum:
             return QuorumHost(
                 options.config,
                 options.clock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pyreplog.config import INT32_MAX, batch_max, producer_batch_max
 from pyreplog.controller import MetadataImage, QuorumServer
@@ -31,6 +31,9 @@ class ControllerHost(ABC):
     There are two: one controller with a file of its own (``LocalControllerHost``), and the quorum
     of the nodes' servers (``QuorumHost``).
     """
+
+    has_quorum: ClassVar[bool] = False
+    """Whether voters agree on the metadata."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

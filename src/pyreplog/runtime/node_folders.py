@@ -86,6 +86,11 @@ class NodeFolders:
         )
 
     @property
+    def disk(self) -> Disk:
+        """The disk on which the cluster's folder lies."""
+        return self._disk
+
+    @property
     def home(self) -> str:
         """The cluster's folder."""
         return self._path

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from random import Random, SystemRandom
-from typing import Final
+from typing import ClassVar
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import (
@@ -28,6 +28,7 @@ from pyreplog.quorum import (
     format_quorum,
     is_formatted,
 )
+from pyreplog.runtime.cluster_conversion import convert, voter_count
 from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.node_disks import NodeDisks
@@ -47,9 +48,6 @@ __all__ = ["QuorumHost"]
 
 _log = logging.getLogger("pyreplog")
 
-VOTERS_MAX: Final = 3
-"""The number of voters of a cluster that has as many nodes."""
-
 
 class QuorumHost(ControllerHost):
     """The quorum servers of one cluster's nodes in this process.
@@ -57,6 +55,8 @@ class QuorumHost(ControllerHost):
     Each node has one, in its folder; :class:`~pyreplog.runtime.cluster_node.ClusterNode` opens and
     ends it. One of them is the active controller while a majority of the voters is up.
     """
+
+    has_quorum: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -88,11 +88,14 @@ class QuorumHost(ControllerHost):
     # -------------------------------------------------------------------------------------- folders
 
     def load(self) -> None:
-        """Read the ids and the metadata in the nodes' folders, without locks.
+        """Read the ids and the metadata in the nodes' folders, without locks. A cluster that has one controller's file
+        is converted first: REQUIRES the cluster's lock.
 
         A folder that cannot be read is left out: the start of its node reports it. Raises
         :class:`QuorumLostError` if the metadata of a majority of the voters is not there.
         """
+        folders = self._folders
+        convert(folders.disk, folders.home, folders, self._clock, self._quorum_config())
         found: dict[int, FolderMetadata] = {}
         self._load({number: self._disks.look_at(number) for number in range(1, self._folders.count + 1)}, found)
         kept = {number: role for number, one in found.items() if (role := parsed_role(one.roles)) is not None}
@@ -160,7 +163,7 @@ class QuorumHost(ControllerHost):
         has that role is not."""
         if not self._roles:
             numbers = [number for number in range(1, self._folders.count + 1) if number in opened]
-            return numbers[: VOTERS_MAX if len(numbers) >= VOTERS_MAX else 1]
+            return numbers[: voter_count(len(numbers))]
         wanted = voters_of(self._roles)
         missing = [number for number in wanted if number not in opened]
         if missing:

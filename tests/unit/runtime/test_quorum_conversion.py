@@ -1,0 +1,156 @@
+"""A cluster with one controller's file is opened as a quorum: nothing is lost, and ids and epochs go on growing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreplog
+from pyreplog.controller import STATE_FILE, ControllerState, MetadataImage, encode, load
+from pyreplog.errors import QuorumLostError, StorageNotFoundError
+from pyreplog.log import CONVERTED_NAME
+from pyreplog.system import SystemDisk
+from tests.interop.golden import cluster_0_1
+
+CHANGES = ("make_directory", "create", "rename", "remove", "sync_directory")
+"""The calls of a disk at which the conversion is interrupted."""
+
+
+class Killed(BaseException):
+    """The process ended."""
+
+
+class MortalDisk:
+    """A disk that lets so many changes through, and then no more."""
+
+    def __init__(self, disk: SystemDisk, left: int) -> None:
+        self._disk = disk
+        self.left = left
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._disk, name)
+        if name not in CHANGES:
+            return found
+
+        def change(*arguments: Any) -> Any:
+            if not self.left:
+                raise Killed
+            self.left -= 1
+            return found(*arguments)
+
+        return change
+
+
+def state_in(path: Path) -> ControllerState:
+    """The state in the controller's file."""
+    disk = SystemDisk()
+    try:
+        state = load(disk, str(path))
+    finally:
+        disk.close()
+    assert state is not None
+    return state
+
+
+def made(path: Path, nodes: int = 3) -> ControllerState:
+    """A cluster with one controller's file; its state."""
+    with pyreplog.Cluster(path, nodes=nodes) as cluster:
+        cluster.admin.create_topic("orders", partitions=2, config={"retention.ms": "86400000"})
+        with cluster.producer() as producer:
+            for number in range(10):
+                producer.send("orders", b"%d" % number).result()
+    return state_in(path)
+
+
+def values_in(cluster: pyreplog.Cluster, topic: str, count: int) -> set[bytes | None]:
+    """The values of the topic."""
+    found: list[bytes | None] = []
+    with cluster.consumer(topic) as consumer:
+        while len(found) < count:
+            found += [record.value for record in consumer.poll(timeout=10)]
+    return set(found)
+
+
+def check(path: Path, before: ControllerState, values: set[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open the folder as a quorum: twice, so that the second opening finds no file. It has everything of before."""
+    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
+    for opening in range(2):
+        with pyreplog.Cluster(path) as cluster:
+            assert not (path / STATE_FILE).exists()
+            assert (path / CONVERTED_NAME).exists()
+            assert cluster.cluster_id == before.cluster_id
+            image = cluster._controller.image
+            assert image.topic_ids == before.image.topic_ids
+            assert all(one.epoch > before.image.offset for one in image.brokers.values() if one.active)
+            for topic in before.image.topics.values():
+                described = cluster.admin.describe(topic.name)
+                assert len(described.partitions) == len(topic.partitions)
+                assert dict(topic.config).items() <= dict(described.config).items()
+                for one in described.partitions:
+                    assert one.leader_epoch >= topic.partitions[one.partition].leader_epoch
+            assert image.next_producer_id >= before.image.next_producer_id
+            more = {b"more %d" % number for number in range(opening)}
+            assert values_in(cluster, "orders", len(values | more)) == values | more
+            with cluster.producer() as producer:
+                producer.send("orders", b"more %d" % opening).result()
+
+
+def test_the_folder_of_version_0_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = cluster_0_1.unpack(tmp_path)
+    before = state_in(path)
+    assert before.image.offset == cluster_0_1.OFFSET
+    check(path, before, cluster_0_1.VALUES, monkeypatch)
+
+
+@pytest.mark.parametrize(("nodes", "voters"), [(1, 1), (2, 1), (4, 3)])
+def test_the_folder_of_one_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, voters: int) -> None:
+    """The nodes with the lowest numbers vote: one of one or two, else three."""
+    path = tmp_path / "data"
+    check(path, made(path, nodes), {b"%d" % number for number in range(10)}, monkeypatch)
+    with pyreplog.Cluster(path) as cluster:
+        info = cluster.admin.describe_quorum()
+        assert [one.node_id for one in info.voters] == list(range(1, voters + 1))
+        assert [one.node_id for one in info.observers] == list(range(voters + 1, nodes + 1))
+
+
+@pytest.mark.parametrize("left", [0, 1, 5, 12, 19, 26, 33])
+def test_killed_in_the_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    """Opened again, it is whole."""
+    path = tmp_path / "data"
+    before = made(path)
+    disk = MortalDisk(SystemDisk(), left)
+    with monkeypatch.context() as patch:
+        patch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
+        with pytest.raises(Killed):
+            pyreplog.Cluster(path, disk=lambda name: disk if name == "controller" else SystemDisk())  # type: ignore[return-value, arg-type]
+    check(path, before, {b"%d" % number for number in range(10)}, monkeypatch)
+
+
+def test_a_cluster_that_no_node_ever_ran_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is moved away, and the cluster is a new one."""
+    content = encode(ControllerState("y8eZxIiI6FzqjrRRbN2Wdw", MetadataImage()))
+    (tmp_path / STATE_FILE).write_bytes(content)
+    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
+    with pyreplog.Cluster(tmp_path, nodes=3) as cluster:
+        assert cluster.controller is not None
+    assert (tmp_path / CONVERTED_NAME).read_bytes() == content
+
+
+def test_a_missing_majority_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file stays, because the voters could not agree on anything."""
+    path = tmp_path / "data"
+    made(path)
+    for number in (1, 2):
+        (path / f"node-{number}").rename(tmp_path / f"away-{number}")
+    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
+    with pytest.raises(StorageNotFoundError, match="Those of 1, 2 are missing"):
+        pyreplog.Cluster(path)
+    assert (path / STATE_FILE).exists()
+    (tmp_path / "away-1").rename(path / "node-1")
+    with pyreplog.Cluster(path) as cluster:
+        assert len(values_in(cluster, "orders", 10)) == 10
+    (path / "node-1").rename(tmp_path / "away-1")
+    with pytest.raises(QuorumLostError):
+        pyreplog.Cluster(path)
