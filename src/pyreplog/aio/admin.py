@@ -10,6 +10,7 @@ from pyreplog.aio.calls import ThreadCalls
 from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
 from pyreplog.runtime import ClusterDescription, GrownTopic, NewTopic, TopicDescription
+from pyreplog.values import QuorumInfo
 
 __all__ = ["Admin"]
 
@@ -83,6 +84,10 @@ class Admin:
     async def describe(self, name: str) -> TopicDescription:
         """Return one topic's partitions and settings."""
         return await self._calls.read(self._admin.describe, name)
+
+    async def describe_quorum(self) -> QuorumInfo:
+        """Return the voters and the observers of the metadata log. See :meth:`pyreplog.Admin.describe_quorum`."""
+        return await self._calls.read(self._admin.describe_quorum)
 
     async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete the records below these offsets, by partition; return the new log start offsets."""

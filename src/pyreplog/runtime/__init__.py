@@ -30,7 +30,13 @@ if TYPE_CHECKING:
         TopicDescription,
     )
     from pyreplog.runtime.producer import Producer
-    from pyreplog.runtime.quorum_recovery import PossibleLoss, QuorumRecovery, recover_quorum
+    from pyreplog.runtime.quorum_recovery import (
+        PossibleLoss,
+        QuorumRecovery,
+        StoredQuorum,
+        recover_quorum,
+        stored_quorum,
+    )
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.several import scan
     from pyreplog.runtime.spool_applier import apply_offline, make_unowned
@@ -63,6 +69,7 @@ __all__ = [
     "QuorumRecovery",
     "ReaderAdmin",
     "ReaderConsumer",
+    "StoredQuorum",
     "TopicDescription",
     "apply_offline",
     "backup",
@@ -76,6 +83,7 @@ __all__ = [
     "place_of",
     "recover_quorum",
     "scan",
+    "stored_quorum",
     "topics_of",
 ]
 
@@ -99,7 +107,7 @@ __getattr__, __dir__ = lazy_door(
             "TopicDescription",
         ],
         ".producer": ["Producer"],
-        ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "recover_quorum"],
+        ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_quorum", "stored_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],

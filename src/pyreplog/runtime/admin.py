@@ -13,6 +13,7 @@ from pyreplog.config import (
     check_flag,
     whole,
 )
+from pyreplog.controller import STATE_FILE
 from pyreplog.errors import (
     BrokerNotAvailableError,
     ConfigError,
@@ -30,6 +31,7 @@ from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.topic_changes import TopicChanges
+from pyreplog.values import QuorumInfo
 from pyreplog.wire import (
     NO_ERROR,
     DescribeConfigsResponse,
@@ -90,6 +92,21 @@ class Admin(TopicChanges, ClientFace[Machine]):
             if result.error_code != NO_ERROR:
                 raise cluster_error(result.error_code, result.error_message or repr(name))
         return description_of(topic, configs)
+
+    def describe_quorum(self) -> QuorumInfo:
+        """The voters and the observers of the metadata log, and how far each has it, as the active controller knows
+        them.
+
+        Raises ConfigError if the cluster has no quorum, and NotControllerError, which names the missing voters, if no
+        majority of them is up.
+        """
+        if not self._nodes.has_quorum:
+            raise ConfigError(
+                "the cluster has no quorum: one controller governs it, and keeps the metadata in the file"
+                f" {STATE_FILE} of the cluster's folder"
+            )
+        found: QuorumInfo = self._answer(lambda machine: machine.describe_quorum())
+        return found
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete the records below these offsets, by partition (-1: all committed records), on every live node. Return

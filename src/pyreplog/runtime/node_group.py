@@ -112,6 +112,11 @@ class NodeGroup:
         if not any(node.ready for node in brokers):
             raise brokers[0].failure or ClosedError("no node started")
 
+    @property
+    def has_quorum(self) -> bool:
+        """Whether voters govern the cluster, and not one controller with a file."""
+        return self._controller.has_quorum
+
     def addresses(self) -> list[Address]:
         """Return the addresses under which clients find the nodes."""
         return [f"node-{node.node_id}" for node in self.brokers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pyreplog import controller
 from pyreplog.config import Permissions
@@ -26,7 +27,40 @@ from pyreplog.runtime.quorum_folders import (
 )
 from pyreplog.system import SystemClock, SystemDisk
 
-__all__ = ["PossibleLoss", "QuorumRecovery", "find_quorum", "recover_quorum"]
+__all__ = ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_on", "recover_quorum", "stored_quorum"]
+
+
+class StoredQuorum(NamedTuple):
+    """The quorum by its nodes' folders. ``voters``: by the newest metadata; ``lost``: those whose metadata is not
+    there; ``ends``: the (epoch of the last record, offset behind it) of each metadata log that is there."""
+
+    voters: tuple[int, ...]
+    lost: tuple[int, ...]
+    ends: Mapping[int, tuple[int, int]]
+
+    @property
+    def has_majority(self) -> bool:
+        """Whether the metadata of a majority of the voters is there."""
+        return len(self.voters) - len(self.lost) > len(self.voters) // 2
+
+
+def stored_quorum(path: str | os.PathLike[str]) -> StoredQuorum:
+    """Read the quorum of the cluster in ``path`` from its nodes' folders, without locks.
+
+    Raises as :func:`recover_quorum`, but for LockedError.
+    """
+    folder = os.path.abspath(folder_of(path))
+    disk = SystemDisk()
+    try:
+        found, _ = find_quorum(disk, folder)
+    finally:
+        disk.close()
+    newest = newest_of(found)
+    if newest is None:
+        raise StorageError(errno.ENOENT, "no node's folder has the metadata of the cluster", folder)
+    ends = {number: (one.stored.epoch, one.stored.end_offset) for number, one in found.items() if one.stored}
+    voters = tuple(voter.node_id for voter in newest.voters)
+    return StoredQuorum(voters, tuple(lost_voters(newest.voters, found)), ends)
 
 
 def recover_quorum(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -145,3 +146,47 @@ def test_the_command_in_json(replog: Replog, data: Path) -> None:
     recovery, loss = replog("quorum", "recover", data, "--json").objects()
     assert (recovery["voter"], recovery["epoch"] >= 1, recovery["known_offset"] > 0) == (3, True, True)
     assert loss == {"topic": "orders", "partition": 0, "node": 3, "start_offset": 20, "end_offset": None}
+
+
+def test_describe_quorum(data: Path) -> None:
+    """The active controller knows every voter; also while one is down, and beside coroutines."""
+    with pyreplog.Cluster(data) as cluster:
+        info = cluster.admin.describe_quorum()
+        assert cluster.controller is not None
+        assert (info.leader_id, [one.node_id for one in info.voters]) == (cluster.controller.node_id, [1, 2, 3])
+        assert (info.observers, info.epoch >= 2, info.high_watermark > 0) == ((), True, True)
+        cluster.controller.kill()
+        after = cluster.admin.describe_quorum()
+        assert after.epoch > info.epoch
+        assert after.leader_id != info.leader_id
+
+
+def test_describe_quorum_in_a_coroutine(data: Path) -> None:
+    async def describe() -> pyreplog.QuorumInfo:
+        async with pyreplog.aio.Cluster(data) as cluster:
+            return await cluster.admin.describe_quorum()
+
+    assert len(asyncio.run(describe()).voters) == 3
+
+
+def test_describe_without_a_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replog: Replog) -> None:
+    """A cluster with one controller has none, and says so."""
+    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", False)
+    with pyreplog.Cluster(tmp_path / "old") as cluster, pytest.raises(ConfigError, match="has no quorum"):
+        cluster.admin.describe_quorum()
+    assert "has no quorum" in replog("quorum", "describe", tmp_path / "old").err
+
+
+def test_the_command_describes_the_folders(replog: Replog, data: Path) -> None:
+    """Beside a running cluster and after it; a missing majority ends with 1."""
+    with pyreplog.Cluster(data):
+        assert replog("quorum", "describe", data).code == 0
+    lines = replog("quorum", "describe", data).out.splitlines()
+    assert lines[0] == "the metadata of 3 of 3 voters is there, by the nodes' folders:"
+    assert [line[:16] for line in lines[1:]] == ["node 1    voter ", "node 2    voter ", "node 3    voter "]
+    lose(data, {2})
+    described = replog("quorum", "describe", data, "--json")
+    assert (described.code, "replog quorum recover" in described.err) == (1, True)
+    first, second, third = described.objects()
+    assert first == {"node": 1, "voter": True, "epoch": None, "log_end_offset": None} == {**third, "node": 1}
+    assert second["log_end_offset"] > 0
