@@ -13,7 +13,7 @@ from pyreplog.quorum import QuorumConfig, ReplicaKey, Voter, VoterSet
 from pyreplog.runtime.node_folders import NodeFolders
 from pyreplog.runtime.state_check import check_state
 
-__all__ = ["VOTERS_MAX", "convert", "voter_count"]
+__all__ = ["convert", "voter_count"]
 
 VOTERS_MAX: Final = 3
 """The number of voters of a cluster that has as many nodes."""

@@ -125,7 +125,7 @@ def test_roles_of_a_cluster_with_a_controller_file(tmp_path: Path) -> None:
     """Such a cluster is not governed by its nodes yet."""
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / STATE_FILE).write_bytes(b"any")
-    with pytest.raises(ConfigError, match="until its conversion is supported"):
+    with pytest.raises(ConfigError, match="open it without roles="):
         pyreplog.Cluster(tmp_path / "c", roles=ONE_VOTER)
 
 
