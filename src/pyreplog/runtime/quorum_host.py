@@ -197,7 +197,7 @@ class QuorumHost(ControllerHost):
             return set(voters_of(self._roles))
         wanted = {voter.node_id for voter in self.newest_voters()}
         for number in range(1, count + 1):
-            if len(wanted) < (VOTERS_MAX if count >= VOTERS_MAX else 1):
+            if len(wanted) < voter_count(count):
                 wanted.add(number)
         return wanted
 
