@@ -53,6 +53,7 @@ class SimVoters:
         root, folder = machine.root, f"{machine.root.path}/{METADATA_FOLDER}"
         identity = Identity(machine.node_id, root.directory_id, root.cluster_id)
         config = QuorumConfig.across_processes()._replace(
+            snapshot_interval_ms=1000,
             bootstrap=tuple(f"controller-{number}" for number in range(1, self._cluster.options.nodes + 1)),
             stored_image_records=5000 if machine.node_id % 2 else 1,
         )
