@@ -77,6 +77,10 @@ class Admin:
         """Return the nodes with their states, and the cluster's defaults."""
         return await self._calls.read(self._admin.describe_cluster)
 
+    async def replace_node(self, node_id: int, *, timeout: float | None = 30.0) -> None:
+        """Start a node anew whose folder or metadata is lost. See :meth:`pyreplog.Admin.replace_node`."""
+        await self._calls.write(self._admin.replace_node, node_id, timeout=timeout)
+
     async def topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of the topics, sorted; with ``internal`` also of a system's own ones, ``__...``."""
         return await self._calls.read(self._admin.topics, internal=internal)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         created_partitions,
         created_topics,
         deleted_topic,
+        removed_voter,
     )
     from pyreplog.client.consumer import Consumer, Ends
     from pyreplog.client.consumer_config import ConsumerConfig
@@ -49,13 +50,21 @@ __all__ = [
     "created_partitions",
     "created_topics",
     "deleted_topic",
+    "removed_voter",
 ]
 
 __getattr__, __dir__ = lazy_door(
     __name__,
     {
         ".admin": ["Admin", "Answer"],
-        ".changes": ["altered_configs", "creatable", "created_partitions", "created_topics", "deleted_topic"],
+        ".changes": [
+            "altered_configs",
+            "creatable",
+            "created_partitions",
+            "created_topics",
+            "deleted_topic",
+            "removed_voter",
+        ],
         ".consumer": ["Consumer", "Ends"],
         ".consumer_config": ["ConsumerConfig"],
         ".offset_lookups": ["OffsetAnswer"],

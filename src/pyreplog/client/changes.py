@@ -35,10 +35,20 @@ from pyreplog.wire import (
     ErrorCode,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
     RequestBody,
 )
 
-__all__ = ["ClusterChange", "altered_configs", "created_partitions", "created_topics", "creatable", "deleted_topic"]
+__all__ = [
+    "ClusterChange",
+    "altered_configs",
+    "creatable",
+    "created_partitions",
+    "created_topics",
+    "deleted_topic",
+    "removed_voter",
+]
 
 CONFIG_SOURCE_TOPIC = 1
 CONFIG_SOURCE_CLUSTER = 3
@@ -121,6 +131,19 @@ def altered_configs(kind: int, name: str, config: Mapping[str, str | None]) -> C
     return ClusterChange(
         what, IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, changes)]), value_of, lookup
     )
+
+
+def removed_voter(node_id: int, directory_id: str, cluster_id: str) -> ClusterChange:
+    """Take the vote from a node's folder. The value is True, also if the folder has none."""
+
+    def value_of(body: RemoveRaftVoterResponse) -> bool:
+        if body.error_code not in (NO_ERROR, ErrorCode.VOTER_NOT_FOUND):
+            raise cluster_error(body.error_code, body.error_message or f"the vote of node {node_id}")
+        return True
+
+    body = RemoveRaftVoterRequest(node_id, directory_id, cluster_id)
+    lookup = Lookup(body, lambda answer: True if answer.error_code in (NO_ERROR, ErrorCode.VOTER_NOT_FOUND) else None)
+    return ClusterChange(f"removal of the vote of node {node_id}", body, value_of, lookup)
 
 
 def error_of(code: int, text: str) -> PyreplogError:

@@ -223,10 +223,11 @@ class Leaders(Followers):
     def take_progress(self, key: ReplicaKey, progress: ReplicaProgress, offset: int) -> bool:
         """Note that a replica has everything below ``offset``, flushed.
 
-        Return False if it had acknowledged more in this epoch, or more that is committed: it lost
+        Return False if a voter had acknowledged more in this epoch, or more that is committed: it lost
         records, unless the network delayed an old fetch. It does not count until it has as much again.
+        An observer may begin anew.
         """
-        if offset < max(progress.offset, self.remembered.get(key, 0)):
+        if key in self.voters and offset < max(progress.offset, self.remembered.get(key, 0)):
             progress.rolled_back = True
             return False
         progress.rolled_back = False

@@ -201,16 +201,32 @@ class ClusterNode:
             self._open(recovery)
         self._run()
 
+    def _start_anew(self, *, cleared: bool) -> None:
+        """Start the node in place of an earlier one whose folder, or whose metadata (``cleared``), is lost; kill it
+        before, if it runs. REQUIRES that no machine runs."""
+        self._kill_and_tell()
+        with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
+            self._open(recovery, is_new=not cleared)
+        if cleared and self._disk is not None and self._root is not None:
+            try:
+                self._controller.clear(self._disk, self._root)
+            except BaseException:
+                self._kill()
+                raise
+        self._run()
+
     @property
     def _opened(self) -> tuple[Disk, LogRoot] | None:
         """The node's disk and its open root; None if it is not open."""
         return None if self._root is None or self._disk is None else (self._disk, self._root)
 
-    def _open(self, listener: RecoveryListener) -> None:
-        """Open the folder. ``listener`` gets the progress of a recovery."""
+    def _open(self, listener: RecoveryListener, *, is_new: bool = False) -> None:
+        """Open the folder. ``listener`` gets the progress of a recovery. ``is_new``: the folder takes the place of the
+        one that the controller knows."""
         assert self._root is None, "a running node is not started again"
         controller = self._controller
-        self._folders.check(self._node_id, controller.directories_of(self._node_id), controller.cluster_id)
+        known = None if is_new else controller.directories_of(self._node_id)
+        self._folders.check(self._node_id, known, controller.cluster_id)
         disk = self._make_disk(f"node-{self._node_id}")
         try:
             root = LogRoot.open(

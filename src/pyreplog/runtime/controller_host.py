@@ -97,6 +97,23 @@ class ControllerHost(ABC):
         broker = self.image.brokers.get(node_id)
         return None if broker is None else broker.log_dirs
 
+    def is_voter(self, node_id: int) -> bool:
+        """Return whether the node runs and has a vote. REQUIRES that no machine runs."""
+        return False
+
+    def is_settled(self, node_id: int) -> bool:
+        """Return whether the node has its vote, or is to have none. REQUIRES that no machine runs."""
+        return True
+
+    def damaged_voter(self, node_id: int) -> str | None:
+        """Return the id of the folder of a voter that runs and does not vote, because its metadata is damaged; None
+        for any other node. REQUIRES that no machine runs."""
+        return None
+
+    @abstractmethod
+    def clear(self, disk: Disk, root: LogRoot) -> None:
+        """Remove the metadata in a folder, whose node has no vote and does not run."""
+
     @abstractmethod
     def fence(self, node_id: int) -> None:
         """Tell the controller that a node died, if its transport does not. REQUIRES that no other machine runs."""

@@ -90,6 +90,9 @@ class LocalControllerHost(ControllerHost):
     def forget_server(self, node_id: int) -> None:
         """Nothing: there is no quorum."""
 
+    def clear(self, disk: Disk, root: LogRoot) -> None:
+        """Nothing: the nodes keep no metadata."""
+
     def note_started(self) -> None:
         """Nothing: a controller that starts takes no node for alive."""
 

@@ -38,7 +38,7 @@ class NodeGroup:
         """``path``: the cluster's folder."""
         self._path = path
         self._driver = driver
-        self._controller = controller
+        self.controller = controller
         self._folders = folders
         #: ``nodes[0]`` is node 1.
         self.nodes: list[ClusterNode] = []
@@ -51,7 +51,7 @@ class NodeGroup:
 
         Raises ConfigError if the caller asked for fewer.
         """
-        controller, folders = self._controller, self._folders
+        controller, folders = self.controller, self._folders
         nodes = controller.known_nodes()
         known = max(nodes, default=0)
         if is_asked and folders.count < known:
@@ -71,11 +71,11 @@ class NodeGroup:
             # A killed process releases its locks one after another.
             self._attempt(node, partial(wait.call, partial(node._open, recovery)), recovery)
         opened = {node.node_id: found for node in self.nodes if (found := node._opened) is not None}
-        self._controller.format(opened)
+        self.controller.format(opened)
         for node in self.nodes:
             if node._opened is not None:
                 self._attempt(node, node._run, recovery)
-        self._controller.note_started()
+        self.controller.note_started()
         self._wait_until_settled()
 
     def _attempt(self, node: ClusterNode, act: Callable[[], None], recovery: Recovery) -> None:
@@ -92,6 +92,12 @@ class NodeGroup:
             _log.error("node %d cannot start: %s", node.node_id, error)
             node._failure = error
 
+    def of(self, node_id: int) -> ClusterNode:
+        """Return the node with this number. Raises ConfigError for a missing one."""
+        if not 1 <= node_id <= len(self.nodes):
+            raise ConfigError(f"there is no node {node_id}: the nodes are 1 to {len(self.nodes)}")
+        return self.nodes[node_id - 1]
+
     @property
     def brokers(self) -> list[ClusterNode]:
         """The nodes that hold partitions; the others only vote."""
@@ -101,7 +107,7 @@ class NodeGroup:
         brokers = self.brokers
         if not any(node.alive for node in brokers):
             raise brokers[0].failure or ClosedError("no node started")
-        lack = self._controller.lack()
+        lack = self.controller.lack()
         if lack is not None:
             raise quorum_lost(self._path, lack)
         if not self._driver.wait_until(lambda: all(node._settled() for node in self.nodes), START_TIMEOUT_S):
@@ -115,7 +121,7 @@ class NodeGroup:
     @property
     def has_quorum(self) -> bool:
         """Whether voters govern the cluster, and not one controller with a file."""
-        return self._controller.has_quorum
+        return self.controller.has_quorum
 
     def addresses(self) -> list[Address]:
         """Return the addresses under which clients find the nodes."""
@@ -147,7 +153,7 @@ class NodeGroup:
             nonlocal done, wanted, refused
             # A node that is cut off considers itself ready, so the controller's word counts, too.
             # A controller that has just restarted considers no node alive yet.
-            active = self._controller.active_nodes()
+            active = self.controller.active_nodes()
             ready = [node for node in self.brokers if node.ready and (node.node_id in active or not active)]
             refused = self._refusals(topic)
             done = sum(node._serves(topic, first)[0] for node in ready)
@@ -174,12 +180,12 @@ class NodeGroup:
 
         Raises TimeoutError that says that ``done`` holds all the same.
         """
-        offset = self._driver.run_exclusively(lambda: self._controller.image.offset)
+        offset = self._driver.run_exclusively(lambda: self.controller.image.offset)
         late: list[int] = []
 
         def everywhere() -> bool:
             nonlocal late
-            active = self._controller.active_nodes()
+            active = self.controller.active_nodes()
             ready = [node for node in self.brokers if node.ready and (node.node_id in active or not active)]
             late = [node.node_id for node in ready if node._metadata_offset() < offset]
             return not late
@@ -205,18 +211,18 @@ class NodeGroup:
         """Return whether the controller knows which nodes are alive, or none is. REQUIRES that no
         machine runs.
         """
-        return not any(node.alive for node in self.brokers) or self._controller.knows_active_nodes()
+        return not any(node.alive for node in self.brokers) or self.controller.knows_active_nodes()
 
     def has_replaced(self, leader: int) -> bool:
         """Return whether a partition that has this leader needs no decision because it ended, or there is nobody to
         decide. REQUIRES that no machine runs.
         """
         ended = any(node.node_id == leader and not node.alive for node in self.nodes)
-        return not ended or self._controller.lack() is not None
+        return not ended or self.controller.lack() is not None
 
     def check_up(self) -> None:
         """Raise BrokerNotAvailableError if no node runs that could answer. Any thread."""
-        lack = self._controller.lack()
+        lack = self.controller.lack()
         if lack is not None and not any(node.alive for node in self.nodes):
             raise BrokerNotAvailableError(f"no node is up, and {lack}")
 
@@ -235,7 +241,7 @@ class NodeGroup:
         """Return whether every serving in-sync follower has its leader's high watermark. REQUIRES
         that no machine runs.
         """
-        image = self._controller.image
+        image = self.controller.image
         serving = {node.node_id: node._node for node in self.nodes if node.state == "ready" and node._node is not None}
         for node_id, leader in serving.items():
             for key, hosted in leader.hosted.items():

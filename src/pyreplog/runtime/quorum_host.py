@@ -25,6 +25,7 @@ from pyreplog.quorum import (
     ReplicaKey,
     Voter,
     VoterSet,
+    clear_quorum,
     format_quorum,
     is_formatted,
 )
@@ -75,7 +76,7 @@ class QuorumHost(ControllerHost):
         self._disks = disks
         self._asked = roles
         self._roles: dict[int, NodeRole] = {}
-        """The role of each node; empty if the number of nodes decides who votes."""
+        """The role of each node; empty without roles."""
         self._random = Random(SystemRandom().getrandbits(64))
         self._servers: dict[int, QuorumServer] = {}
         self._keys: dict[int, ReplicaKey] = {}
@@ -159,8 +160,8 @@ class QuorumHost(ControllerHost):
         self.voters = voters
 
     def _first_voters(self, opened: Container[int]) -> list[int]:
-        """Return the nodes that vote in a new cluster, of those that are ``opened``. Raises QuorumLostError if one that
-        has that role is not."""
+        """Return the nodes that vote in a new cluster, among the ``opened`` ones. Raises QuorumLostError if a node
+        with that role is not among them."""
         if not self._roles:
             numbers = [number for number in range(1, self._folders.count + 1) if number in opened]
             return numbers[: voter_count(len(numbers))]
@@ -203,7 +204,27 @@ class QuorumHost(ControllerHost):
 
     def is_voter(self, node_id: int) -> bool:
         """Return whether the node runs and has a vote. REQUIRES that no machine runs."""
-        return self._is_up(node_id)
+        return self._is_up(node_id) and self.damaged_voter(node_id) is None
+
+    def is_settled(self, node_id: int) -> bool:
+        """Return whether the node has its vote, or is to have none. REQUIRES that no machine runs."""
+        count = max(self._folders.count, *self.known_nodes(), 0)
+        return self.is_voter(node_id) or node_id not in self._wanted_voters(count)
+
+    def damaged_voter(self, node_id: int) -> str | None:
+        """Return the id of the folder of a voter that runs and does not vote, because its metadata is damaged; None
+        for any other node. REQUIRES that no machine runs."""
+        server = self._servers.get(node_id)
+        if server is None or (server.failure is None and server.raft.voter_failure is None):
+            return None
+        key = self._keys[node_id]
+        return key.directory_id if key in self.newest_voters() else None
+
+    def clear(self, disk: Disk, root: LogRoot) -> None:
+        """Remove the metadata in a folder, whose node has no vote and does not run."""
+        folder = f"{root.path}/{METADATA_FOLDER}"
+        if disk.stat(folder) is not None:
+            clear_quorum(disk, folder)
 
     # -------------------------------------------------------------------------------------- servers
 
@@ -254,7 +275,7 @@ class QuorumHost(ControllerHost):
         return image
 
     def role_of(self, node_id: int) -> NodeRole:
-        """Return the role of a node: the one that was asked for, or that its folder keeps; without roles, the first
+        """Return the role of a node: as asked for, or kept in its folder; without roles, the first
         nodes vote and all hold partitions."""
         if self._roles:
             return self._roles.get(node_id, "broker")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyreplog.client import altered_configs, creatable, created_partitions, created_topics, deleted_topic
+from pyreplog.client import (
+    altered_configs,
+    creatable,
+    created_partitions,
+    created_topics,
+    deleted_topic,
+    removed_voter,
+)
 from pyreplog.config import (
     FOREVER_S,
     INT32_MAX,
@@ -22,6 +29,7 @@ from pyreplog.errors import (
     InvalidTopicError,
     OutcomeUnknownError,
     PyreplogError,
+    RequestTimedOutError,
     TopicExistsError,
     UnknownTopicError,
     cluster_error,
@@ -336,6 +344,29 @@ class TopicChanges:
             tuple(states[number] for number in sorted(states)),
             self._cluster_config(),
         )
+
+    def replace_node(self, node_id: int, *, timeout: float | None = 30.0) -> None:
+        """Start a node anew whose folder or metadata is lost, and return when it serves and votes again.
+
+        A folder that is missing or empty is made; damaged metadata is removed. The node copies its records and the
+        metadata from the others, a majority of which must be up. Nothing happens to a node that is whole. Raises
+        ConfigError, RequestTimedOutError: the node goes on then.
+        """
+        number = whole("node_id", node_id, 1)
+        patience = check_seconds("timeout", timeout)
+        node = self._nodes.of(number)
+        controller = self._nodes.controller
+        if not node.alive:
+            self._driver.run_exclusively(lambda: node._start_anew(cleared=False))
+        damaged = self._driver.run_exclusively(lambda: controller.damaged_voter(number))
+        if damaged is not None:
+            self._answer(lambda machine: machine.change(removed_voter(number, damaged, controller.cluster_id)))
+            self._driver.run_exclusively(lambda: node._start_anew(cleared=True))
+        if not self._driver.wait_until(lambda: node._settled() and controller.is_settled(number), patience):
+            raise RequestTimedOutError(
+                f"node {number} is not whole again after {patience:g} s; it goes on: its state is {node.state}, and"
+                f" {controller.lack() or 'a majority of the voters is up'}"
+            )
 
     def _cluster_config(self) -> dict[str, str]:
         answer: DescribeConfigsResponse = self._answer(lambda machine: machine.describe_configs([""], RESOURCE_BROKER))

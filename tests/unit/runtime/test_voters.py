@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyreplog
+from pyreplog.errors import ConfigError, StorageError
 from pyreplog.runtime.quorum_host import QuorumHost
 from tests.unit.runtime.test_roles import remove
 
@@ -76,6 +77,56 @@ def test_a_new_node_votes_by_its_role(tmp_path: Path) -> None:
     with pyreplog.Cluster(tmp_path / "c", nodes=3, roles={3: "controller"}) as cluster:
         wait(cluster, lambda: set(voters(cluster)) == {2, 3} and host(cluster).is_voter(3))
         assert [node.role for node in cluster.nodes] == ["broker", "controller", "controller"]
+
+
+def test_a_folder_outside_is_replaced_on_request(tmp_path: Path) -> None:
+    """It may be a disk that is not mounted, so the node stays down until then."""
+    folders = [tmp_path / f"disk{number}" / "n" for number in (1, 2, 3)]
+    with pyreplog.Cluster(tmp_path / "c", nodes=folders) as cluster:
+        cluster.admin.create_topic("t")
+        with cluster.producer() as producer:
+            producer.send("t", b"value").result(10)
+        before = voters(cluster)
+        cluster.node(3).kill()
+        remove(folders[2])
+        with pytest.raises(StorageError, match="perhaps its disk is not mounted"):
+            cluster.node(3).restart()
+        cluster.admin.replace_node(3)
+        assert host(cluster).is_voter(3)
+        assert voters(cluster)[3] != before[3]
+        cluster.node(1).kill()
+        cluster.admin.create_topic("u", replication_factor=1)
+    with pyreplog.Cluster(tmp_path / "c") as cluster:
+        assert cluster.admin.topics() == ["t", "u"]
+        assert all(node.ready for node in cluster.nodes)
+
+
+def test_damaged_metadata_is_replaced_on_request(tmp_path: Path) -> None:
+    """The voter that cannot vouch for its files loses its vote, copies the metadata, and votes again."""
+    with pyreplog.Cluster(tmp_path / "c", nodes=3) as cluster:
+        cluster.admin.create_topic("t")
+        cluster.node(2).kill()
+        state = tmp_path / "c" / "node-2" / "__cluster_metadata-0" / "quorum-state"
+        state.write_bytes(state.read_bytes().replace(b"leaderEpoch", b"leaderEpocj"))
+        cluster.node(2).restart()
+        assert not host(cluster).is_voter(2)
+        cluster.admin.replace_node(2)
+        assert host(cluster).is_voter(2)
+        cluster.node(1).kill()
+        cluster.admin.create_topic("u", replication_factor=1)
+
+
+def test_a_whole_node_is_left_alone(tmp_path: Path) -> None:
+    """One that is down is started; a number that no node has is named."""
+    with pyreplog.Cluster(tmp_path / "c", nodes=3) as cluster:
+        before = voters(cluster)
+        cluster.admin.replace_node(2)
+        cluster.node(2).kill()
+        cluster.admin.replace_node(2)
+        assert cluster.node(2).ready
+        assert voters(cluster) == before
+        with pytest.raises(ConfigError, match="there is no node 4: the nodes are 1 to 3"):
+            cluster.admin.replace_node(4)
 
 
 def host(cluster: pyreplog.Cluster) -> QuorumHost:
