@@ -9,6 +9,8 @@ from typing import Final
 
 from crc32c import crc32c
 
+from pyreplog.controller.image_loader import ImageLoader
+from pyreplog.controller.image_store import StoredEnd, StoredMark, decode_mark, encode_mark
 from pyreplog.errors import CorruptError, PyreplogError
 from pyreplog.log.cluster_metadata import metadata_body, newest_metadata
 from pyreplog.quorum import RaftNode, TimerDue
@@ -22,7 +24,8 @@ from tests.faults.fuzz.mutate import seal_batch
 from tests.faults.fuzz.target import Target
 from tests.unit.quorum.quorum_net import FOLDER, QuorumNet, address_of_node
 
-_STATE, _VOUCHER, _LOG, _SNAPSHOT, _NAME, _RECORD = range(6)
+_KINDS: Final = 8
+_STATE, _VOUCHER, _LOG, _SNAPSHOT, _NAME, _RECORD, _MARK, _IMAGE = range(_KINDS)
 _ENDINGS: Final = {_STATE: "quorum-state", _VOUCHER: "replog.quorum", _LOG: ".log", _SNAPSHOT: ".checkpoint"}
 _SLOT_SIZE: Final = 1024
 _HEAD_SIZE: Final = 20
@@ -61,14 +64,17 @@ def _seeds() -> list[bytes]:
         file = disk.open(_path(disk, kind))
         found.append(bytes([kind]) + bytes(file.read_at(0, file.size())))
     names = (b"00000000000000000003-0000000005.checkpoint", b"1-2.checkpoint", b"\xc2\xb2")
-    return [*found, *(bytes([_NAME]) + name for name in names), *(bytes([_RECORD]) + record for record in RECORDS)]
+    found += [bytes([_NAME]) + name for name in names]
+    found += [bytes([_RECORD]) + record for record in RECORDS]
+    found += [bytes([_IMAGE]) + record for record in RECORDS]
+    return [*found, bytes([_MARK]) + encode_mark(StoredMark(StoredEnd(5, 1), 3, 7))]
 
 
 def _seal(data: bytes, chance: Random) -> bytes:
     """Most of the time: the checksums set right."""
     if not data or chance.random() < 0.25:
         return data
-    kind = data[0] % 6
+    kind = data[0] % _KINDS
     if kind in (_LOG, _SNAPSHOT):
         return data[:1] + seal_batch(data[1:], chance)
     if kind != _VOUCHER:
@@ -87,7 +93,7 @@ def _seal(data: bytes, chance: Random) -> bytes:
 def _run(data: bytes) -> object:
     if not data:
         return None
-    kind, content = data[0] % 6, data[1:]
+    kind, content = data[0] % _KINDS, data[1:]
     if kind == _NAME:
         return parse_snapshot_name(content.decode("utf-8", "replace")) is not None
     if kind == _RECORD:
@@ -96,6 +102,13 @@ def _run(data: bytes) -> object:
         except BadRecord:
             return "bad"
         return "record"
+    if kind == _MARK:
+        return decode_mark(content) is not None
+    if kind == _IMAGE:
+        loader = ImageLoader(5)
+        for record in (RECORDS[1], content):
+            loader.add(record)
+        return sorted(loader.image.topic_ids)
     if kind == _STATE:
         try:
             decode_state(content, "x")

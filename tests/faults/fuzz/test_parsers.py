@@ -82,6 +82,9 @@ FED: Final = {
         "verify/states.taken_for",
     ],
     "quorum": [
+        "controller/image_loader.ImageLoader.add",
+        "controller/image_loader.decode_known",
+        "controller/image_store.decode_mark",
         "log/cluster_metadata.MetadataFolder.__init__",
         "log/cluster_metadata._RecordBytes.int32",
         "quorum/snapshots._Walk.next_batch",
