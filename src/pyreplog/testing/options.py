@@ -157,7 +157,7 @@ class WorldOptions:
                 leader_imbalance_grace_ms=random.choice([0, 300]),
             ),
             clock_error_ppm=random.choice([0, 0, 45_000]),
-            voters=min(random.choice([0, 1, 3, 3, 5]), nodes | 1 if nodes & 1 else nodes - 1),
+            voters=min(random.choice([0, 0, 0, 1, 3, 5]), nodes | 1 if nodes & 1 else nodes - 1),
         )
         # Last, so that the seeds without them are as they were before these were drawn.
         changes = {kind: random.choice([0, 0, 0, 3]) for kind in _CHANGES}

@@ -13,7 +13,7 @@ import pytest
 
 from pyreplog.testing import Totals, World
 
-GROUPS = 4
+GROUPS = 2
 SOAK_GROUPS = 8
 SOAK_SEEDS = 4000
 EVENTS_MIN = 1500
