@@ -196,7 +196,7 @@ class Controller(PartitionDecisions):
 
     def _may_lead_again(self, key: PartitionKey, partition: PartitionImage, now_ns: int) -> bool:
         """Return whether the preferred replica may take the leadership from a live leader: it is in
-        sync, undamaged, and back for a while, so that it is not moved to and fro."""
+        sync, undamaged, and back for a while, so that it does not move twice in a row."""
         preferred = partition.replicas[0]
         session = self._sessions.get(preferred)
         return (

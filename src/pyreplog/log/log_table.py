@@ -124,8 +124,8 @@ class LogTable(MutableMapping[TopicPartition, Log]):
     def due(self, wall_ms: int) -> list[TopicPartition]:
         """Return the unopened partitions in which retention may remove a segment at ``wall_ms``."""
         handles = self._handles
-        retuned = {key for key, handle in handles.items() if handle.is_retuned}
-        return [key for key, body in self.summaries().items() if due_ms(body) <= wall_ms or key in retuned]
+        changed = {key for key, handle in handles.items() if handle.has_new_settings}
+        return [key for key, body in self.summaries().items() if due_ms(body) <= wall_ms or key in changed]
 
     def take(self, key: TopicPartition) -> Log | None:
         """Remove ``key``; return its log if it was opened. A handle is closed."""

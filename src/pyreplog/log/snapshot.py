@@ -210,7 +210,7 @@ def parse_state(content: bytes, path: str) -> dict[str, str]:
         raise CorruptError("checksum mismatch", file=path)
     values: dict[str, str] = {}
     try:
-        lines = body.decode("utf-8").splitlines()
+        lines = body.decode("utf-8").split("\n")[:-1]
     except UnicodeDecodeError as error:
         raise CorruptError("not UTF-8", file=path, position=error.start) from None
     for line in lines:

@@ -40,8 +40,8 @@ class UnloadedLog:
         "epochs",
         "failure",
         "flushed_offset",
+        "has_new_settings",
         "high_watermark",
-        "is_retuned",
         "on_load",
         "start_offset",
         "topic_id",
@@ -72,7 +72,7 @@ class UnloadedLog:
         self._config = config if config is not None and config.durability == summary.durability else None
         self._load = load
         #: Whether retention may remove a segment earlier than ``body`` says, by other settings.
-        self.is_retuned = (
+        self.has_new_settings = (
             config is not None
             and config.retention_ms >= 0
             and due_ms(body) == INT64_MAX
@@ -128,7 +128,7 @@ class UnloadedLog:
         """Take new settings of the same durability. The opened log's owner gives them to the log."""
         if config != self._config:
             self._config = config
-            self.is_retuned = True
+            self.has_new_settings = True
 
     @property
     def durability(self) -> str:

@@ -272,6 +272,14 @@ class ReaderAdmin(Admin):
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it has no nodes")
 
+    def describe_quorum(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError: `replog quorum describe` reads the folders."""
+        raise self._cluster._refuse("it has no nodes; `replog quorum describe` reads their folders")
+
+    def replace_node(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it has no nodes")
+
     def delete_records(self, *args: object, **settings: object) -> NoReturn:
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it deletes no records")

@@ -240,7 +240,7 @@ class QuorumHarness:
         """Register, catch up, and be unfenced."""
         for one in node_ids:
             assert self.register(one) == 0
-            self.until(lambda one=one: self.servers[one].image.offset >= self.brokers[one].epoch)  # type: ignore[misc]
+            self.until(lambda one=one: self.servers[one].image.offset >= self.brokers[one].epoch)
             assert not self.beat(one).is_fenced
 
     def create(self, node_id: int, name: str = "t", partitions: int = 1) -> int:

@@ -76,7 +76,7 @@ def test_a_copy_of_an_image_changes_independently(seed: int) -> None:
             record = PartitionRecord(number, topic, replicas, replicas[:2], leader=random.choice([-1, replicas[0]]))
         else:
             record = PartitionChangeRecord(number, topic, replicas[1:], leader=replicas[1], replicas=replicas)
-        image.apply(offset, record)  # type: ignore[arg-type]
+        image.apply(offset, record)
         history.append((offset, record))
         if random.random() < 0.1:
             assert image.index is not None

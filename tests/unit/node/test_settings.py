@@ -124,7 +124,7 @@ def test_a_sleeping_log_gets_its_settings_when_it_is_opened() -> None:
         assert hosted is not None
         assert isinstance(hosted.replica.log, UnloadedLog)
         assert hosted.replica.log.config.segment_bytes == 2048
-        assert hosted.replica.log.is_retuned
+        assert hosted.replica.log.has_new_settings
         log = hosted.replica.load_log()
         assert log.config.segment_bytes == 2048
         assert read_config(log.disk, log.directory) == log.config

@@ -160,10 +160,11 @@ def test_some_are_down(cluster: pyreplog.Cluster) -> None:
 def test_what_a_disk_said_is_heard() -> None:
     """Where the controller cannot write either, nobody is fenced: the text is not that every node is up."""
     nodes: Any = [
-        SimpleNamespace(node_id=1, ready=True, failure=None),
+        SimpleNamespace(node_id=1, ready=True, failure=None, _is_broker=True),
         SimpleNamespace(
             node_id=2,
             ready=True,
+            _is_broker=True,
             failure=pyreplog.StorageError(errno.EROFS, "Read-only file system while writing", "x"),
         ),
     ]

@@ -124,7 +124,7 @@ def test_killed_in_the_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as patch:
         patch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
         with pytest.raises(Killed):
-            pyreplog.Cluster(path, disk=lambda name: disk if name == "controller" else SystemDisk())  # type: ignore[return-value, arg-type]
+            pyreplog.Cluster(path, disk=lambda name: disk if name == "controller" else SystemDisk())
     check(path, before, {b"%d" % number for number in range(10)}, monkeypatch)
 
 

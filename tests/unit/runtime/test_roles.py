@@ -103,7 +103,7 @@ def test_the_folders_keep_the_roles(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("roles", "reason"),
     [
-        ({1: "contoller"}, "role of node 1 is 'contoller'; did you mean 'controller'"),
+        ({1: "controlle"}, "role of node 1 is 'controlle'; did you mean 'controller'"),
         ({1: 3}, "it must be one of broker, controller, broker,controller"),
         ({0: "broker"}, "whole number from 1"),
         ({"4": "controller"}, "whole number"),

@@ -39,7 +39,13 @@ def test_each_setting_has_its_text() -> None:
 
 def test_a_node_has_time_between_two_turns() -> None:
     """One that is to do something again at once does nothing else."""
-    may_be_0 = {"replica_fetch_max_bytes", "replica_fetch_backoff_ms"}
+    may_be_0 = {
+        "replica_fetch_max_bytes",
+        "replica_fetch_backoff_ms",
+        "leader_imbalance_check_interval_ms",  # 0: never
+        "leader_imbalance_per_broker_percentage",
+        "leader_imbalance_grace_ms",
+    }
     for field in dataclasses.fields(NodeConfig):
         if field.name in may_be_0:
             NodeConfig(**{field.name: 0})
