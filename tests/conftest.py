@@ -107,7 +107,7 @@ def _choose_quorum() -> None:
 @pytest.fixture(autouse=True)
 def controller_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that are marked so are about a cluster with one controller that has a file of its own."""
-    if any(request.node.get_closest_marker(name) for name in ("controller_file", "needs_controller_node")):
+    if request.node.get_closest_marker("controller_file"):
         import pyreplog  # noqa: PLC0415  (only for such tests)
 
         monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", False)

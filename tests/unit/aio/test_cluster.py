@@ -105,13 +105,15 @@ def test_a_clients_settings_are_those_of_the_blocking_one(make: str, settings: t
     assert {name: hints[name] for name in named} == get_type_hints(settings)
 
 
-@pytest.mark.needs_controller_node
 def test_a_node_that_gets_no_turn(tmp_path: Path) -> None:
     """It is fenced while it is paused, and serves again when it goes on; it has not failed, and lost nothing."""
 
     async def main() -> None:
         async with aio.Cluster(
-            tmp_path / "data", nodes=2, config={"session_timeout_ms": 200, "heartbeat_interval_ms": 50}
+            tmp_path / "data",
+            nodes=3,
+            roles={3: "controller"},
+            config={"session_timeout_ms": 200, "heartbeat_interval_ms": 50},
         ) as cluster:
             await cluster.admin.create_topic("orders", config={"min.insync.replicas": 1})
             leader = await cluster.leader("orders")

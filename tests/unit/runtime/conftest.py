@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,11 @@ import pyreplog
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[pyreplog.Cluster]:
-    """Three nodes on real files."""
-    with pyreplog.Cluster(tmp_path / "data") as cluster:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pyreplog.Cluster]:
+    """Three nodes on real files. Marked ``one_voter``: three that do not vote, and node 4, which only votes."""
+    alone = request.node.get_closest_marker("one_voter") is not None
+    settings: dict[str, Any] = {"nodes": 4, "roles": {4: "controller"}} if alone else {}
+    with pyreplog.Cluster(tmp_path / "data", **settings) as cluster:
         yield cluster
 
 

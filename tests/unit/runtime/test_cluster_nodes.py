@@ -145,17 +145,16 @@ def test_reading_up_to_an_end_whose_records_are_deleted(cluster: pyreplog.Cluste
     assert found in ([], [1]), "what had come already"
 
 
-@pytest.mark.needs_controller_node
 def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:
     """The only node with the newest record is gone: the others wait, until somebody accepts the loss and is told of
     it."""
-    with pyreplog.Cluster(tmp_path / "c", nodes=3) as cluster:
+    with pyreplog.Cluster(tmp_path / "c", nodes=4, roles={4: "controller"}) as cluster:
         cluster.admin.create_topic("t", config={"durability": "os", "min.insync.replicas": 1})
         with cluster.producer() as producer:
             producer.send("t", b"kept").result(10)
             leader = cluster.leader("t")
             assert leader is not None
-            others = [node for node in cluster.nodes if node is not leader]
+            others = [node for node in cluster.nodes[:3] if node is not leader]
             for node in others:
                 node.kill()
             producer.send("t", b"lost").result(10)

@@ -30,14 +30,14 @@ def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 def without_followers(cluster: pyreplog.Cluster, topic: str) -> None:
-    """Nobody but the leader of ``topic`` is up."""
+    """Of the nodes with a copy only the leader of ``topic`` is up."""
     leader = cluster.leader(topic)
-    for node in cluster.nodes:
+    for node in cluster.nodes[:3]:
         if node is not leader:
             node.kill()
 
 
-@pytest.mark.needs_controller_node
+@pytest.mark.one_voter
 def test_a_producer_that_nobody_asks(
     cluster: pyreplog.Cluster, create: Callable[..., str], said: Callable[[], list[str]]
 ) -> None:
@@ -73,15 +73,14 @@ def test_a_producer_that_nobody_asks(
     assert said() == []
 
 
-@pytest.mark.needs_controller_node
 def test_a_producer_of_an_event_loop(tmp_path: Path, said: Callable[[], list[str]]) -> None:
     """The same; awaiting an Ack is asking it, before and after it fails."""
 
     async def main() -> None:
-        async with aio.Cluster(tmp_path / "data") as cluster:
+        async with aio.Cluster(tmp_path / "data", nodes=4, roles={4: "controller"}) as cluster:
             await cluster.admin.create_topic("t", config={"durability": "os", "min.insync.replicas": 2})
             leader = await cluster.leader("t")
-            for node in cluster.nodes:
+            for node in cluster.nodes[:3]:
                 if node is not leader:
                     await node.kill()
             async with cluster.producer(delivery_timeout_ms=100) as producer:
