@@ -28,6 +28,7 @@ else:
 
 __all__ = [
     "NO_DESCRIPTORS_ERRNOS",
+    "HOLDER_TEXT_SIZE",
     "RESOURCES_EXHAUSTED_ERRNOS",
     "NO_SPACE_ERRNOS",
     "Address",
@@ -55,6 +56,9 @@ Headers = Collection[tuple[str, bytes | None]] | None
 """A record's headers: (key, value) pairs in order, such as a list or a dict's ``items()``. Must be
 re-iterable, because it may be read twice. ``None`` means no headers.
 """
+
+HOLDER_TEXT_SIZE: Final = 248
+"""The bytes of the holder's text in a locked file that has other content too; the rest is zeros."""
 
 NO_SPACE_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """Errnos of a full disk: the stored data is intact, and the call may succeed later."""
@@ -190,6 +194,11 @@ class SyncDone(NamedTuple):
 
 class Lock(Protocol):
     """A lock that is held from :meth:`Disk.lock` or :meth:`Disk.hold` until ``release``."""
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The locked file, as in :class:`Stat`. REQUIRES that the lock is held."""
+        ...
 
     def release(self) -> None:
         """Release the lock. A second call is harmless."""
@@ -367,10 +376,14 @@ class Disk(Protocol):
         """
         ...
 
-    def lock(self, path: str, about: str) -> Lock:
-        """Take the exclusive lock file ``path`` and write ``about`` into it.
+    def lock(self, path: str, about: str, text_position: int | None = None) -> Lock:
+        """Take the exclusive lock of the file ``path``, and write ``about`` into it.
 
-        Raises :class:`LockedError` with the holder's text if the lock is held.
+        The file is made if it is missing. ``text_position``: the file has other content too, and
+        the :data:`HOLDER_TEXT_SIZE` bytes from there are the holder's; None: the whole file is.
+        After a rename the name may belong to another file than the locked one, so a caller that
+        renames files must compare the two. Raises :class:`LockedError` with the holder's text if
+        the lock is held.
         """
         ...
 

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "pyreplog"
 CORE_SOURCES = ROOT / "src" / "_core"
 
 #: The layers that reach time, disk, network, threads and chance only through ``pyreplog.ports``.
-PURE = ("record", "log", "wire", "replica", "quorum", "controller", "node", "client", "spool")
+PURE = ("record", "log", "wire", "replica", "quorum", "controller", "node", "client", "readers", "spool")
 
 
 def modules(*layers: str) -> Iterator[Path]:

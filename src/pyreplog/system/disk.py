@@ -263,18 +263,20 @@ class SystemDisk:
             raise self._process.refuse("the disk")
         return open_watch(paths)
 
-    def lock(self, path: str, about: str) -> Lock:
-        """Take the exclusive lock file ``path`` and write pid, host, time and ``about`` into it.
+    def lock(self, path: str, about: str, text_position: int | None = None) -> Lock:
+        """Take the exclusive lock of the file ``path``, and write pid, host, time and ``about``
+        into it.
 
-        Raises :class:`LockedError` with the holder's text if the lock is held, and
-        :class:`StorageError` if the folder is unsafe to write in.
+        ``text_position``: where in a file that has other content too. Raises :class:`LockedError`
+        with the holder's text if the lock is held, and :class:`StorageError` if the folder is
+        unsafe to write in.
         """
         with self._doing("locking", path):
             if not self._any_folder:
                 folder = os.path.dirname(path) or "."
                 _check_directory(folder, self._modes, write=True, link=True)
                 _check_mount(folder)
-            return take_lock(path, about, self._modes)
+            return take_lock(path, about, self._modes, text_position)
 
     def hold(self, path: str) -> Lock:
         """Hold the file ``path`` by ``flock``.

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pyreplog.errors import LockedError, StorageError
+from pyreplog.ports import HOLDER_TEXT_SIZE
 from pyreplog.system.permissions import Modes, modes_of
 from pyreplog.system.process import current
 from pyreplog.system.signals import is_interruption
@@ -67,14 +68,21 @@ class SystemLock:
     without a call.
     """
 
-    __slots__ = ("_fd", "_key", "_process", "_text")
+    __slots__ = ("_fd", "_key", "_process", "_text", "_text_position")
 
     def __init__(self) -> None:
         """Make an object that holds nothing yet, for :func:`take_lock` and :func:`hold_file`."""
         self._fd = -1
         self._key: tuple[int, int] | None = None  # None: holds no lock file
         self._text = ""
+        self._text_position: int | None = None
         self._process = current()
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The locked file, as in :class:`pyreplog.ports.Stat`. REQUIRES that the lock is held."""
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
 
     def release(self) -> None:
         """Release the lock.
@@ -86,7 +94,7 @@ class SystemLock:
             return
         try:
             if self._key is not None:
-                _tidy(lambda: os.ftruncate(fd, 0))  # the text must not name a holder any more
+                _tidy(lambda: _write_text(fd, "", self._text_position))  # it must not name a holder any more
             # Unlock both kinds explicitly: a process that was forked just now may still have a copy
             # of the descriptor, which would keep the lock.
             _tidy(lambda: _set(fd, fcntl.F_UNLCK))
@@ -120,14 +128,16 @@ def _tidy(step: Callable[[], None]) -> None:
             raise
 
 
-def take_lock(path: str, about: str, modes: Modes = _OWNER) -> SystemLock:
-    """Take the lock file ``path``, and write this process and ``about`` into it.
+def take_lock(path: str, about: str, modes: Modes = _OWNER, text_position: int | None = None) -> SystemLock:
+    """Take the lock of the file ``path``, and write this process and ``about`` into it.
 
-    The file is made if it is missing. Raises :class:`LockedError` with the holder's text, or
+    ``text_position``: the text's place in a file that has other content too; None: the file is only
+    a lock. The file is made if it is missing. Raises :class:`LockedError` with the holder's text, or
     :class:`StorageError`.
     """
     text = f"pid {os.getpid()} on {os.uname().nodename} since {_now()}{f' ({about})' if about else ''}"
     lock = SystemLock()
+    lock._text_position = text_position
     _get(lock, path, OPEN_FLAGS, modes.file, lambda: _take(lock, path, text, modes))
     return lock
 
@@ -183,12 +193,21 @@ def _take(lock: SystemLock, path: str, text: str, modes: Modes) -> None:
     if status.st_size == 0 and status.st_uid == os.geteuid():
         modes.settle_file(fd)
     if not _try(fd):
-        raise LockedError(path, _holder(fd))
+        raise LockedError(path, _holder(fd, lock._text_position))
     key = (status.st_dev, status.st_ino)
     lock._text = _registry[key] = text
     lock._key = key
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, text.encode()[:TEXT_SIZE_MAX], 0)
+    _write_text(fd, text, lock._text_position)
+
+
+def _write_text(fd: int, text: str, position: int | None) -> None:
+    """Write the holder's text, "" for none."""
+    if position is None:
+        os.ftruncate(fd, 0)
+        if text:
+            os.pwrite(fd, text.encode()[:TEXT_SIZE_MAX], 0)
+    else:
+        os.pwrite(fd, text.encode()[:HOLDER_TEXT_SIZE].ljust(HOLDER_TEXT_SIZE, b"\0"), position)
 
 
 def _flock(fd: int, path: str) -> None:
@@ -239,7 +258,7 @@ def _refuse_registered(path: str) -> None:
             raise LockedError(path, f"this process, {holder}")
 
 
-def _holder(fd: int) -> str:
+def _holder(fd: int, text_position: int | None) -> str:
     if _GETLK:
         found = struct.unpack(_FLOCK, fcntl.fcntl(fd, _GETLK, _request(fcntl.F_WRLCK)))
         kind, pid = (found[3], found[2]) if sys.platform == "darwin" else (found[0], found[4])
@@ -247,7 +266,11 @@ def _holder(fd: int) -> str:
             # A POSIX lock, so not one of this library. The text, if any, is of an earlier holder.
             return f"pid {pid} (another program, perhaps a Kafka broker)"
     for _ in range(HOLDER_TRIES):
-        if text := os.pread(fd, TEXT_SIZE_MAX, 0):
+        if text_position is None:
+            text = os.pread(fd, TEXT_SIZE_MAX, 0)
+        else:
+            text = os.pread(fd, HOLDER_TEXT_SIZE, text_position).rstrip(b"\0")
+        if text:
             holder = text.decode("utf-8", "replace")
             return (
                 f"this process, {holder}"

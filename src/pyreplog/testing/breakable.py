@@ -166,9 +166,9 @@ class BreakableDisk:
         file: File = _File(self, inner)
         return file
 
-    def lock(self, path: str, about: str) -> Lock:
-        """Take the lock file ``path``."""
-        return self._disk.lock(path, about)
+    def lock(self, path: str, about: str, text_position: int | None = None) -> Lock:
+        """Take the lock of the file ``path``."""
+        return self._disk.lock(path, about, text_position)
 
     def hold(self, path: str) -> Lock:
         """Hold the file ``path``."""

@@ -39,7 +39,7 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.errors import ClosedError, InternalError, LockedError, StorageError
-from pyreplog.ports import NO_DESCRIPTORS_ERRNOS, Clock, File, Lock, R, Stat, Store, SyncDone, T
+from pyreplog.ports import HOLDER_TEXT_SIZE, NO_DESCRIPTORS_ERRNOS, Clock, File, Lock, R, Stat, Store, SyncDone, T
 from pyreplog.system import OwnedLock
 from pyreplog.testing.faults import Call, Fault
 from pyreplog.testing.file_tree import FileTree, storage_error
@@ -145,13 +145,20 @@ class SimFile:
 class SimLock:
     """A held lock of a :class:`SimDisk`."""
 
-    __slots__ = ("_disk", "_inode", "is_named")
+    __slots__ = ("_disk", "_inode", "is_named", "text_position")
 
-    def __init__(self, disk: SimDisk, inode: Inode, *, is_named: bool) -> None:
+    def __init__(self, disk: SimDisk, inode: Inode, *, is_named: bool, text_position: int | None = None) -> None:
         self._disk = disk
         self._inode = inode
         self.is_named = is_named
         """Whether its holder wrote its name into the file."""
+        self.text_position = text_position
+        """Where in the file, if that has other content too."""
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The locked file, as in :class:`Stat`."""
+        return 0, self._inode.number
 
     def release(self) -> None:
         """Release the lock. Releasing twice is harmless."""
@@ -395,8 +402,8 @@ class SimDisk:
         done, self._done = self._done, []
         return done
 
-    def lock(self, path: str, about: str) -> Lock:
-        """Take the lock file ``path``. Raises LockedError while it is held."""
+    def lock(self, path: str, about: str, text_position: int | None = None) -> Lock:
+        """Take the lock of the file ``path``. Raises LockedError while it is held."""
         self.begin("lock", path)
         node = self._tree.find(path)
         if isinstance(node, Folder):
@@ -407,9 +414,8 @@ class SimDisk:
         elif node in self._locks:
             raise LockedError(path, self._locks[node][0])
         text = f"pid 1 on a simulated machine ({about})"
-        node.change(PendingWrite(self._tree.next_sequence(), 0, None))
-        node.change(PendingWrite(self._tree.next_sequence(), 0, text.encode()))
-        lock = SimLock(self, node, is_named=True)
+        lock = SimLock(self, node, is_named=True, text_position=text_position)
+        self._write_holder(node, text, text_position)
         self._locks[node] = (text, lock)
         return lock
 
@@ -527,9 +533,17 @@ class SimDisk:
         if held is not None and held[1] is lock:
             del self._locks[inode]
             if lock.is_named:
-                inode.change(PendingWrite(self._tree.next_sequence(), 0, None))
+                self._write_holder(inode, "", lock.text_position)
 
     # Inside ---------------------------------------------------------------------------------------
+
+    def _write_holder(self, inode: Inode, text: str, position: int | None) -> None:
+        """Write the holder's text into a lock file, or into its place in a file with other content."""
+        if position is None:
+            inode.change(PendingWrite(self._tree.next_sequence(), 0, None))
+        data = text.encode() if position is None else text.encode()[:HOLDER_TEXT_SIZE].ljust(HOLDER_TEXT_SIZE, b"\0")
+        if data:
+            inode.change(PendingWrite(self._tree.next_sequence(), position or 0, data))
 
     def _end(self, token: int, error: int) -> None:
         sync = self._pending.pop(token)

@@ -174,10 +174,10 @@ class KillingDisk:
         """As the disk."""
         return self._disk.poll()
 
-    def lock(self, path: str, about: str) -> Lock:
+    def lock(self, path: str, about: str, text_position: int | None = None) -> Lock:
         """Counted."""
         self.count()
-        return self._disk.lock(path, about)
+        return self._disk.lock(path, about, text_position)
 
     def hold(self, path: str) -> Lock:
         """Counted."""

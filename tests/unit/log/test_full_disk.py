@@ -181,11 +181,11 @@ def test_a_mark_finds_room_where_what_is_written_anew_needs_some(disk: SimDisk, 
 class FullLock(SimDisk):
     """A disk that has no room for the text in a lock file, but in the reserve."""
 
-    def lock(self, path: str, about: str) -> Lock:
+    def lock(self, path: str, about: str, text_position: int | None = None) -> Lock:
         """As the real one, which gives the lock up again then."""
         if self.capacity is not None and self.used + 50 > self.capacity:
             raise StorageError(errno.ENOSPC, "No space left on device while locking", path)
-        return super().lock(path, about)
+        return super().lock(path, about, text_position)
 
 
 def test_the_lock_finds_room() -> None:

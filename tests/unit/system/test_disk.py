@@ -330,6 +330,30 @@ class TestLocks:
             place.disk.lock(path, "")
         again.release()
 
+    def test_a_locked_file_may_have_other_content(self, place: Place) -> None:
+        """The holder's text has a place of its own in it; the lock leaves the rest alone, and knows which file it is
+        of, whatever becomes of the name."""
+        path = f"{place.root}/state"
+        file = place.disk.create(path)
+        file.write_at(0, [b"h" * 300 + b"rest"])
+        lock = place.disk.lock(path, "reader", 16)
+        with pytest.raises(LockedError, match=r"pid \d+ on .*reader") as caught:
+            place.disk.lock(path, "another", 16)
+        assert caught.value.holder
+        found = place.disk.stat(path)
+        assert found is not None
+        assert found.identity == lock.identity
+        place.disk.rename(path, f"{place.root}/moved")
+        other = place.disk.lock(path, "new", 16)
+        assert other.identity != lock.identity
+        other.release()
+        lock.release()
+        moved = place.disk.open(f"{place.root}/moved")
+        assert bytes(moved.read_at(0, 304)) == b"h" * 16 + bytes(248) + b"h" * 36 + b"rest"
+        moved.close()
+        file.close()
+        place.disk.lock(f"{place.root}/moved", "again", 16).release()
+
     def test_a_lock_needs_its_folder(self, place: Place) -> None:
         """Locking in a folder that is not there is an error with the path."""
         refuses(errno.ENOENT, place.disk.lock, f"{place.root}/none/.lock", "")

@@ -1,0 +1,30 @@
+"""Files that readers keep of their own beside a log: the door.
+
+The files of named readers and queues lie in a log's root or in a cluster's folder, or in a folder that their user
+chose. The writer of the log does not know them, and Kafka ignores them. Each is written by the process that holds its
+lock.
+"""
+
+from __future__ import annotations
+
+from pyreplog.readers.layout import (
+    DEAD_LETTER_PREFIX,
+    OFFSETS_PREFIX,
+    QUEUE_PREFIX,
+    check_reader_name,
+    dead_letter_topic,
+    offsets_file_name,
+    queue_file_name,
+    reader_name_of,
+)
+
+__all__ = [
+    "DEAD_LETTER_PREFIX",
+    "OFFSETS_PREFIX",
+    "QUEUE_PREFIX",
+    "check_reader_name",
+    "dead_letter_topic",
+    "offsets_file_name",
+    "queue_file_name",
+    "reader_name_of",
+]
