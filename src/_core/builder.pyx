@@ -173,7 +173,7 @@ cdef object _header_value(object value):
 
 
 cdef tuple _pairs_of(object headers):
-    """Return headers of another type as a tuple. None means no headers.
+    """Return headers of another type, such as a dict, as a tuple. None means no headers.
 
     An iterator is a TypeError: if the batch is full, the headers are read again for the next batch.
     """
@@ -181,7 +181,7 @@ cdef tuple _pairs_of(object headers):
     if headers is None:
         return ()
     if hasattr(headers, "items"):
-        raise TypeError(f"headers are (key, value) pairs, not a {type(headers).__name__}: give headers.items()")
+        headers = headers.items()
     pairs = _each(headers, "headers are (key, value) pairs")
     if pairs is headers:
         raise TypeError(

@@ -55,6 +55,7 @@ __all__ = [
     "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
     "NotLeaderError",
+    "NoRecordError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "OutcomeUnknownError",
@@ -434,6 +435,10 @@ class OffsetOutOfRangeError(PyreplogError, LookupError):
         self.start = start
         self.end = end
         super().__init__(f"offset {asked} is outside {log}, which holds offsets {start} up to (not including) {end}")
+
+
+class NoRecordError(PyreplogError, IndexError):
+    """``log[offset]``: the log has no record there."""
 
 
 class DataLossError(PyreplogError, LookupError):

@@ -8,7 +8,7 @@ production (``pyreplog.system``), in one process, and in a deterministic simulat
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from pyreplog.transport_events import Address, Connected, Disconnected, Received, TransportEvent
@@ -52,9 +52,9 @@ __all__ = [
     "Watch",
 ]
 
-Headers = Collection[tuple[str, bytes | None]] | None
-"""A record's headers: (key, value) pairs in order, such as a list or a dict's ``items()``. Must be
-re-iterable, because it may be read twice. ``None`` means no headers.
+Headers = Collection[tuple[str, bytes | None]] | Mapping[str, bytes | None] | None
+"""A record's headers: (key, value) pairs in order, such as a list, or a dict. Must be re-iterable,
+because it may be read twice. ``None`` means no headers.
 """
 
 HOLDER_TEXT_SIZE: Final = 248

@@ -21,7 +21,7 @@ from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.follow import follow, in_chunks
 from pyreplog.aio.opening import Opening
-from pyreplog.aio.records import Records
+from pyreplog.aio.records import Items, Records
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
 from pyreplog.config import MAX_BATCH_BYTES, LogConfig, Permissions
@@ -52,6 +52,7 @@ def open_log(
     progress: Callable[[RecoveryProgress], None] | None = None,
     permissions: Permissions = "owner",
     lock_timeout: float | None = 0,
+    create: bool = True,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Opening[Log]:
@@ -77,6 +78,7 @@ def open_log(
         progress=progress,
         permissions=permissions,
         lock_timeout=0 if mode == "a" else lock_timeout,
+        create=create,
         disk=disk,
         clock=clock,
     )
@@ -350,6 +352,35 @@ class Log:
         self._check()
         async for chunk in in_chunks(self._calls, await self._calls.read(read)):
             yield chunk
+
+    def batches(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
+    ) -> Items[list[Record]]:
+        """Iterate over the records of a range in lists, one for each batch.
+
+        See :meth:`pyreplog.Log.batches`; its errors are raised when the loop begins.
+        """
+        return Items(self._batches(partial(self._log.batches, start, end, skip_damaged=skip_damaged)))
+
+    async def _batches(self, batches: Callable[[], Iterator[list[Record]]]) -> AsyncGenerator[list[list[Record]], None]:
+        self._check()
+        lists = await self._calls.read(batches)
+        while (batch := await self._calls.read(next, lists, None)) is not None:
+            yield [batch]
+
+    async def __getitem__(self, offset: int) -> Record:
+        """Return the record at ``offset``: ``await log[5]``, ``await log[-1]`` for the last one.
+
+        See :meth:`pyreplog.Log.__getitem__`. A log for coroutines has no ``len``; ``await
+        log.high_watermark`` and ``await log.start_offset`` give it.
+        """
+        return await self._calls.read(self._log.__getitem__, offset)
+
+    __iter__ = None
 
     def follow(
         self,

@@ -1,4 +1,4 @@
-"""Records: an asynchronous iterator that goes on after a timeout."""
+"""Items and Records: an asynchronous iterator that goes on after a timeout."""
 
 from __future__ import annotations
 
@@ -6,43 +6,44 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 from pyreplog.record import Record
 
-__all__ = ["Records", "Steps"]
+__all__ = ["Items", "Records", "Steps"]
+
+T = TypeVar("T")
 
 
-class Records(AsyncIterator[Record]):
-    """Iterates over records, and survives the cancellation of a wait.
+class Items(AsyncIterator[T], Generic[T]):
+    """Iterates over items, and survives the cancellation of a wait.
 
-    If the wait for the next record is cancelled, as ``asyncio.wait_for`` does at its timeout, the
-    next ``anext`` continues the same wait. Each record comes once, in order. ``aclose()`` ends the
+    If the wait for the next item is cancelled, as ``asyncio.wait_for`` does at its timeout, the
+    next ``anext`` continues the same wait. Each item comes once, in order. ``aclose()`` ends the
     iterator and releases its resources; ``contextlib.aclosing`` accepts it. Belongs to one event
     loop.
     """
 
-    def __init__(
-        self, chunks: AsyncGenerator[Sequence[Record], None], take: Callable[[Record], bool] | None = None
-    ) -> None:
-        """``take`` is called with each record as it is handed over; False skips the rest of its
+    def __init__(self, chunks: AsyncGenerator[Sequence[T], None], take: Callable[[T], bool] | None = None) -> None:
+        """``take`` is called with each item as it is handed over; False skips the rest of its
         chunk.
         """
         self._chunks = chunks
         self._take = take
-        self._left: deque[Record] = deque()
-        self._waiting: asyncio.Task[Sequence[Record] | None] | None = None
+        self._left: deque[T] = deque()
+        self._waiting: asyncio.Task[Sequence[T] | None] | None = None
         """The wait for the next chunk, which a cancelled ``anext`` leaves to the next one."""
         self._ended = False
 
-    def __aiter__(self) -> Records:
+    def __aiter__(self) -> Items[T]:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> T:
         while True:
             while self._left:
-                record = self._left.popleft()
-                if self._take is None or self._take(record):
-                    return record
+                item = self._left.popleft()
+                if self._take is None or self._take(item):
+                    return item
                 self._left.clear()
             if self._ended:
                 raise StopAsyncIteration
@@ -68,7 +69,7 @@ class Records(AsyncIterator[Record]):
                 self._left.extend(chunk)
 
     async def aclose(self) -> None:
-        """Yield no more records, and release all resources."""
+        """Yield no more items, and release all resources."""
         self._ended = True
         self._left.clear()
         waiting, self._waiting = self._waiting, None
@@ -84,15 +85,22 @@ class Records(AsyncIterator[Record]):
                 waiting.get_loop().call_soon_threadsafe(waiting.cancel)
 
 
-async def _next(chunks: AsyncGenerator[Sequence[Record], None]) -> Sequence[Record] | None:
+async def _next(chunks: AsyncGenerator[Sequence[T], None]) -> Sequence[T] | None:
     """Return the next chunk; None at the end."""
     return await anext(chunks, None)
 
 
-def _heard(task: asyncio.Task[Sequence[Record] | None]) -> None:
+def _heard(task: asyncio.Task[Sequence[T] | None]) -> None:
     """Mark the task's error as retrieved: the next caller, if any, gets it."""
     if not task.cancelled():
         task.exception()
+
+
+class Records(Items[Record]):
+    """Iterates over records; see :class:`Items`."""
+
+    def __aiter__(self) -> Records:
+        return self
 
 
 class Steps(AsyncIterator[Record]):

@@ -320,6 +320,8 @@ def open_for_writing(
     ``name``: the log's name in errors. ``progress`` gets the progress of a recovery. The writer is also added to
     ``made``, so that the caller can close it even if a signal handler interrupts the return.
     """
+    if not options.create:
+        _check_exists(disk, folder, options)
     durability = options.durability(_choose_to_write(folder, options, _check_place(disk, folder, options.topic)))
     root: LogRoot | None = None
     try:
@@ -359,6 +361,21 @@ def open_for_writing(
             # is unchanged then, too.
             root.close(clean=isinstance(error, StorageError) and error.errno == errno.EEXIST)
         raise
+
+
+def _check_exists(disk: Disk, folder: str, options: WriterOptions) -> None:
+    """Raise StorageError (ENOENT) or UnknownTopicError if ``folder`` does not hold the log that the options name."""
+    topics = {} if disk.stat(folder) is None else list_topics(disk, folder)
+    if not topics:
+        raise StorageError(errno.ENOENT, "no log is there, and create=False makes none", folder)
+    key = _choose_to_write(folder, options, topics)
+    if key.topic not in topics:
+        raise UnknownTopicError(f"{folder} has no topic {key.topic!r}{suggestion(key.topic, tuple(sorted(topics)))}")
+    if key.partition not in topics[key.topic]:
+        raise UnknownTopicError(
+            f"{key.topic!r} in {folder} has no partition {key.partition}; it has"
+            f" {', '.join(map(str, topics[key.topic]))}"
+        )
 
 
 def _topic_id(disk: Disk, folder: str, topic: str, partitions: Iterable[TopicPartition]) -> str:

@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, SupportsIndex, overload
 
-from pyreplog.arrow import Scan, check_range, rows_of, timestamp_ms
+from pyreplog.arrow import rows_of
 from pyreplog.client import Acks
-from pyreplog.config import MAX_BATCH_BYTES, LogConfig, Permissions, check_seconds, listed, whole
+from pyreplog.config import MAX_BATCH_BYTES, LogConfig, Permissions, listed, whole
 from pyreplog.errors import (
-    ClosedError,
-    CorruptLogError,
     OffsetOutOfRangeError,
     ReadOnlyError,
 )
 from pyreplog.ports import Buffer, Clock, Disk, Headers
-from pyreplog.record import Ack, Record
+from pyreplog.record import Ack
 from pyreplog.runtime.at_exit import forget, remember
-from pyreplog.runtime.follow import follow
 from pyreplog.runtime.log_opening import LogOpening, log_name
+from pyreplog.runtime.log_reading import LogReading
 from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.open_options import OpenOptions
 from pyreplog.runtime.read_position import ReadPosition
@@ -38,11 +36,7 @@ from pyreplog.runtime.views import (
     CommittedView,
     LogView,
     ReaderView,
-    SkippingView,
     WriterView,
-    records,
-    records_in_time,
-    teller_of,
 )
 from pyreplog.system import current_process
 from pyreplog.values import LogStats, RecoveryProgress
@@ -66,6 +60,7 @@ def open_log(
     progress: Callable[[RecoveryProgress], None] | None = None,
     permissions: Permissions = "owner",
     lock_timeout: float | None = 0,
+    create: bool = True,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Log:
@@ -99,24 +94,25 @@ def open_log(
     makes 0770 (with the parent's setgid bit) and 0660; ``"any"`` checks nothing, and the umask
     decides. It is not stored with the log: give it at each opening. ``lock_timeout``: the seconds
     to wait (default 0; None: for ever) for another opening, in this process or another, to close
-    the log. ``disk`` and ``clock`` replace the machine's own, for tests.
+    the log. ``create=False`` opens only a log that exists; a new one is not made (StorageNotFoundError
+    or UnknownTopicError, as for ``"r"``). ``disk`` and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when another opening still writes it after
     ``lock_timeout``, ConfigError for a setting that cannot be, another durability or a folder that
     is a cluster's or a partition's, InvalidTopicError for a name that cannot be a topic's (of a new
     log also the folder's, if ``topic`` is not given), StorageError if the disk refuses (for ``"r"``
-    StorageNotFoundError, a FileNotFoundError, if there is no log, and UnknownTopicError if there
+    and ``create=False`` StorageNotFoundError, a FileNotFoundError, if there is no log, and UnknownTopicError if there
     are only others; StoragePermissionError, a PermissionError), CorruptLogError if acknowledged
     records can no longer be read.
     """
     options = OpenOptions(
         topic, partition, durability, config, buffer_memory, max_block_ms, isolation, above_high_watermark,
-        max_batch_bytes, progress, permissions, lock_timeout, disk, clock,
+        max_batch_bytes, progress, permissions, lock_timeout, create, disk, clock,
     )  # fmt: skip
     return LogOpening(path, options).open(mode, Log)
 
 
-class Log:
+class Log(LogReading):
     """One partition, opened by :func:`open_log`. Use it in ``with``, or call ``close``.
 
     Iterating reads from ``position`` on and moves it, as with a file, and stops at the end as it
@@ -317,157 +313,6 @@ class Log:
         self._position.raise_to(self._view.start_offset)
         return count
 
-    # -------------------------------------------------------------------------------------- reading
-
-    def __iter__(self) -> Iterator[Record]:
-        """The records from ``position`` to the end as it is now; ``position`` moves along."""
-        return self._position.records(self._refreshed())
-
-    def read(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        *,
-        start_timestamp: int | datetime | None = None,
-        end_timestamp: int | datetime | None = None,
-        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
-    ) -> Iterator[Record]:
-        """The records with ``start`` <= offset < ``end`` (default: all that is there now) and a
-        timestamp in the range, if one is given.
-
-        Timestamps: ms since 1970 or an aware datetime; ``end_timestamp`` is exclusive, and a record
-        without timestamp is in no range. Raises OffsetOutOfRangeError at once if ``start`` is not
-        in the log or ``end`` is below 0; a ``start`` at the end reads nothing, and an ``end``
-        behind it means the end. ConfigError for a ``start`` behind ``end``, of offsets or
-        timestamps.
-
-        Damage raises CorruptLogError with its file, position, partition and offsets. With
-        ``skip_damaged=True`` the damaged batches are left out instead, and a DamagedRecordsWarning
-        tells each range of offsets; a function in its place gets the CorruptLogError of each range
-        (``skip_damaged=ranges.append``). With isolation ``"read_committed"`` it is a ConfigError: a
-        damaged marker hides how its transaction ended.
-        """
-        self._check()
-        if start is not None:
-            start = whole("start", start)
-        if end is not None:
-            end = whole("end", end)
-        low = None if start_timestamp is None else timestamp_ms(start_timestamp, "start_timestamp")
-        high = None if end_timestamp is None else timestamp_ms(end_timestamp, "end_timestamp")
-        check_range(start, end, low, high)
-        self._view.refresh()
-        view = self._looking(skip_damaged)
-        first, last = self._view.start_offset, self._view.end_offset
-        start = first if start is None else start
-        if end is not None and end < 0:
-            raise OffsetOutOfRangeError(end, first, last, log=self._name)
-        end = last if end is None else min(end, last)
-        if not first <= start <= last:
-            self._check_start(start)
-        if low is None and high is None:
-            return records(view, start, end)
-        return records_in_time(view, start, end, low, high)
-
-    def _looking(self, skip_damaged: bool | Callable[[CorruptLogError], object]) -> LogView | SkippingView:
-        """Return the view, without its damaged batches if the caller wants that."""
-        tell = teller_of(skip_damaged)
-        return self._view if tell is None else SkippingView(self._view, tell)
-
-    def follow(
-        self,
-        start: int | None = None,
-        *,
-        timeout: float | None = None,
-        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
-    ) -> Iterator[Record]:
-        """The records from ``start`` on (default: the first that is there), and then each new one
-        as soon as it may be read, for ever.
-
-        Ends when none came for ``timeout`` seconds (None: never), and when the log is closed, by
-        any thread. Waits without using the processor: this process's own appends wake it at once,
-        those of another process by inotify, within a millisecond or so; without inotify it looks
-        every 50 ms, and on a network file system every 250 ms. Any number of threads may follow.
-        Raises OffsetOutOfRangeError at once if ``start`` is not in the log, and ClosedError once a
-        failed sync has poisoned it. ``skip_damaged``: see :meth:`read`.
-        """
-        begin, patience = self._follow_from(start, timeout)
-        return follow(self._looking(skip_damaged), begin, patience)
-
-    def _follow_from(self, start: int | None, timeout: float | None) -> tuple[int, float | None]:
-        """Where to begin, and how long to wait; the errors of :meth:`follow`."""
-        self._check()
-        patience = check_seconds("timeout", timeout)
-        if start is not None:
-            start = whole("start", start)
-        self._view.refresh()
-        start = self._view.start_offset if start is None else start
-        self._check_start(start)
-        return start, patience
-
-    def _check_start(self, start: int) -> None:
-        """Raise OffsetOutOfRangeError unless the log has ``start``. Records above the high
-        watermark are fine: they can be read later."""
-        first, last = self._view.start_offset, self._view.log_end_offset
-        if not first <= start <= last:
-            raise OffsetOutOfRangeError(start, first, last, log=self._name)
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        start: int | None = None,
-        end: int | None = None,
-        start_timestamp: int | datetime | None = None,
-        end_timestamp: int | datetime | None = None,
-        skip_damaged: bool | Callable[[CorruptLogError], object] = False,
-    ) -> Scan:
-        """Return the ranges of :meth:`read` as Arrow columns, for pyarrow, Polars, DuckDB or pandas
-        (``pl.DataFrame(log.scan())``). ``skip_damaged``: see :meth:`read`."""
-        self._check()
-        self._view.refresh()
-        view = self._looking(skip_damaged)
-        return Scan(
-            [(view.partition, view)],
-            name=self._name,
-            columns=columns,
-            checked=view.is_checked,
-            start=start,
-            end=end,
-            start_timestamp=start_timestamp,
-            end_timestamp=end_timestamp,
-        )
-
-    def __arrow_c_schema__(self) -> object:
-        """A capsule of the Arrow schema of all columns."""
-        return self.scan().__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A log is an Arrow table (``pl.DataFrame(log)``) of all readable records, as :meth:`scan`
-        gives it."""
-        return self.scan().__arrow_c_stream__(requested_schema)
-
-    def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
-        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp`` (the
-        end if there is none); returns it."""
-        self._check()
-        view = self._view
-        if (offset is None) == (timestamp is None):
-            raise TypeError("seek takes an offset or a timestamp")
-        if offset is None:
-            at = timestamp_ms(timestamp, "timestamp")
-            found = view.find_timestamp(at)
-            if found is None:  # perhaps in records that were appended since
-                view.refresh()
-                found = view.find_timestamp(at)
-            offset = view.end_offset if found is None else max(found[0], view.start_offset)
-        else:
-            offset = whole("offset", offset)
-            if not view.start_offset <= offset <= view.end_offset:
-                view.refresh()
-                self._check_start(offset)
-        self._position.move(offset)
-        return offset
-
     # ---------------------------------------------------------------------------------------- facts
 
     @property
@@ -570,18 +415,6 @@ class Log:
         self._writer.abandoned = partial(_close, self._view, self._writer, self._watcher)
         text = f"unclosed log {self!r}; it stays open until it is opened again, or the process ends"
         warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
-
-    def _check(self) -> None:
-        if self._process.left:
-            raise self._process.refuse(self._name)
-        if self._closed:
-            raise ClosedError(f"{self._name} is closed: open it again to use it")
-
-    def _refreshed(self) -> WriterView | ReaderView | CommittedView:
-        """Return the view, as of now."""
-        self._check()
-        self._view.refresh()
-        return self._view
 
     def _writing(self) -> LogWriter:
         if self._writer is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from pyreplog.config import INT32_MAX, Durability, LogConfig, Permissions, milliseconds, whole
+from pyreplog.config import INT32_MAX, Durability, LogConfig, Permissions, check_flag, milliseconds, whole
 from pyreplog.errors import ConfigError
 from pyreplog.log import READ_COMMITTED, LogReader, check_isolation
 from pyreplog.ports import Clock, Disk
@@ -34,6 +34,7 @@ class OpenOptions(NamedTuple):
     progress: Callable[[RecoveryProgress], None] | None
     permissions: Permissions
     lock_timeout: float | None
+    create: bool
     disk: Disk | None
     clock: Clock | None
 
@@ -78,10 +79,13 @@ class WriterOptions(NamedTuple):
     """The given settings of the topic, by Kafka's keys."""
     buffer_memory: int
     max_block_ms: float
+    create: bool
+    """Whether a missing log is made."""
 
     @classmethod
     def of(cls, options: OpenOptions) -> WriterOptions:
         """Return the checked options. Raises :class:`ConfigError`."""
+        check_flag("create", options.create)
         memory, block_ms = options.buffer_memory, options.max_block_ms
         return cls(
             options.topic,
@@ -89,6 +93,7 @@ class WriterOptions(NamedTuple):
             _settings(options.durability, options.config),
             whole("buffer_memory, in bytes,", BUFFER_MEMORY if memory is None else memory, BUFFER_MEMORY_MIN),
             MAX_BLOCK_MS if block_ms is None else milliseconds("max_block_ms", block_ms),
+            options.create,
         )
 
     def durability(self, key: TopicPartition) -> dict[TopicPartition, Durability]:

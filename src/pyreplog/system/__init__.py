@@ -7,6 +7,7 @@ from pyreplog.system.disk import SystemDisk, anchored
 from pyreplog.system.entropy import SystemChance
 from pyreplog.system.local import LocalNetwork, LocalTransport
 from pyreplog.system.locks import OwnedLock
+from pyreplog.system.process import Process
 from pyreplog.system.process import current as current_process
 from pyreplog.system.signals import is_interruption, is_no_thread
 from pyreplog.system.sync_batcher import SyncBatcher
@@ -15,6 +16,7 @@ __all__ = [
     "LocalNetwork",
     "LocalTransport",
     "OwnedLock",
+    "Process",
     "SyncBatcher",
     "SystemChance",
     "SystemClock",
