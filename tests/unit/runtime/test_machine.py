@@ -258,11 +258,11 @@ log.close()
 
 def test_row_11_a_cluster_on_a_full_disk_is_emptied(tmp_path: Path) -> None:
     """After a kill on a full disk: it opens, every replica deletes, also one that finds no room for what it is
-    behind."""
+    behind. When retention has removed the segments the followers catch up, so the leader knows the end."""
     code = """
 import os, sys, pyreplog
 cluster = pyreplog.Cluster(sys.argv[1])
-cluster.admin.create_topic("t", config={"segment.bytes": 200_000})
+cluster.admin.create_topic("t", config={"segment.bytes": 200_000, "file.delete.delay.ms": 0})
 producer = cluster.producer(delivery_timeout_ms=2000, request_timeout_ms=1000)
 told = 0
 try:
@@ -278,7 +278,7 @@ os._exit(0)
             subprocess.run([sys.executable, "-c", code, str(place / "c")], check=True, capture_output=True).stdout
         )
         fill(place)
-        with pyreplog.Cluster(place / "c") as cluster:
+        with pyreplog.Cluster(place / "c", config={"log_retention_check_interval_ms": 200}) as cluster:
             assert cluster.admin.delete_records("t", {0: told - 400}) == {0: told - 400}
             with cluster.consumer("t") as consumer:
                 assert [record.offset for record in consumer.until_end()][:400] == list(range(told - 400, told))
