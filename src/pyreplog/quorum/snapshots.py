@@ -97,7 +97,7 @@ def remove_parts(disk: Disk, folder: str) -> None:
 class _Part:
     """The file of a snapshot under its temporary name. An earlier one is replaced."""
 
-    __slots__ = ("_disk", "_folder", "_synced", "file", "position", "snapshot_id")
+    __slots__ = ("_disk", "_folder", "_started", "_synced", "file", "position", "snapshot_id")
 
     def __init__(self, disk: Disk, folder: str, snapshot_id: SnapshotId) -> None:
         self._disk = disk
@@ -108,13 +108,15 @@ class _Part:
             disk.remove(path)
         self.file: File = disk.create(path)
         self.position = 0
-        self._synced = 0
+        self._synced = self._started = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write behind what is written. Sync now and then, so that the last sync is short."""
+        """Write behind the bytes already written. Sync now and then, so that the last sync is short."""
         self.file.write_at(self.position, [data])
-        self.file.start_sync(self.position, len(data))
         self.position += len(data)
+        if self.position - self._started >= SLICE_SIZE:
+            self.file.start_sync(self._started, self.position - self._started)
+            self._started = self.position
         if self.position - self._synced >= SYNC_SIZE:
             self.file.sync()
             self._synced = self.position

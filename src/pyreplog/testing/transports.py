@@ -21,11 +21,12 @@ from typing import Any, ClassVar, Final
 
 from pyreplog.client import Admin, Consumer, Producer, ProducerConfig
 from pyreplog.config import NodeConfig
-from pyreplog.controller import ControllerServer, LocalController
+from pyreplog.controller import QuorumServer, controller_address, new_id
 from pyreplog.errors import ClosedError, LocalProtocolError
-from pyreplog.log import LogRoot
+from pyreplog.log import METADATA_FOLDER, LogRoot
 from pyreplog.node import Node
 from pyreplog.ports import Clock, Disconnected, Received, Transport
+from pyreplog.quorum import Identity, QuorumConfig, ReplicaKey, Voter, VoterSet, format_quorum
 from pyreplog.record import BatchBuilder, RecordBatch
 from pyreplog.system import SystemClock
 from pyreplog.testing.disk import SimDisk
@@ -47,6 +48,12 @@ __all__ = ["TransportConformance"]
 
 TURNS_MAX: Final = 200_000
 _TOPIC_ID: Final = "b" * 22
+
+
+class _Server(QuorumServer):
+    """A member of a quorum whose transport may report the end of a connection, and not that of a process."""
+
+    exact_ends = False
 
 
 class TransportConformance:
@@ -279,25 +286,43 @@ class TransportConformance:
                 return
         raise AssertionError("the message did not arrive")
 
+    def _cluster(self, clock: Clock) -> tuple[list[QuorumServer], list[Node]]:
+        """Return three members of a new quorum, and the nodes that they belong to."""
+        cluster_id = new_id(Random(0))
+        disks = {number: SimDisk(clock=clock) for number in (1, 2, 3)}
+        roots = {
+            number: LogRoot.open(
+                disk, f"node-{number}", clock=clock, random=Random(number), node_id=number, cluster_id=cluster_id
+            )
+            for number, disk in disks.items()
+        }
+        addresses = [controller_address(number) for number in disks]
+        voters = VoterSet(
+            Voter.at(ReplicaKey(number, root.directory_id), controller_address(number))
+            for number, root in roots.items()
+        )
+        config = QuorumConfig(bootstrap=tuple(addresses))
+        servers, nodes = [], []
+        for number, root in roots.items():
+            disk, folder = disks[number], f"{root.path}/{METADATA_FOLDER}"
+            identity = Identity(number, root.directory_id, cluster_id)
+            format_quorum(disk, folder, identity, clock, voters, config)
+            servers.append(
+                _Server.open(disk, folder, identity, NodeConfig(), config, self.endpoint(), clock, Random(10 + number))
+            )
+            nodes.append(
+                Node(root, disk, self.endpoint(), clock, NodeConfig(), controller_address(number), Random(number))
+            )
+        return servers, nodes
+
     def test_a_cluster_replicates(self) -> None:
-        """A cluster of three nodes, with a controller and clients, works on this network.
+        """A cluster of three nodes, which elect their controller, and clients work on this network.
 
         All replicas acknowledge the records, and a consumer reads them in order.
         """
         clock = self.clock()
-        disks = [SimDisk(clock=clock) for _ in range(4)]
-        authority = LocalController.open(disks[0], "controller", NodeConfig(), Random(0), now_ns=clock.monotonic_ns())
-        machines: list[Any] = [ControllerServer(authority, self.endpoint(), clock)]
-        for number in (1, 2, 3):
-            root = LogRoot.open(
-                disks[number],
-                f"node-{number}",
-                clock=clock,
-                random=Random(number),
-                node_id=number,
-                cluster_id=authority.cluster_id,
-            )
-            machines.append(Node(root, disks[number], self.endpoint(), clock, NodeConfig(), random=Random(number)))
+        servers, nodes = self._cluster(clock)
+        machines: list[Any] = [*servers, *nodes]
         bootstrap = [f"node-{number}" for number in (1, 2, 3)]
         admin = Admin(self.endpoint(), clock, Random(4), address="admin-1", controllers=[machines[0].address])
         producer = Producer(
@@ -315,7 +340,7 @@ class TransportConformance:
                 self.progress()
             raise AssertionError("the cluster makes no progress")
 
-        run(lambda: all(node.broker_epoch >= 0 and not node.fenced for node in machines[1:4]))
+        run(lambda: all(node.broker_epoch >= 0 and not node.fenced for node in nodes))
         created = admin.create_topic("events", 1, 3, {"min.insync.replicas": "3", "durability": "os"})
         run(lambda: created.settled)
         producer.want("events")

@@ -97,7 +97,13 @@ def write_down(place: str) -> None:
     )
     listen(SystemDisk, "hold", nothing, lambda _, path: tell("open", path))
     listen(SystemDisk, "create", tell_room, lambda _, path, size=0: tell("create", path))
-    for name, kind in (("write_at", "write"), ("sync", "sync"), ("truncate", "truncate"), ("reserve", "reserve")):
+    for name, kind in (
+        ("write_at", "write"),
+        ("sync", "sync"),
+        ("start_sync", "sync_file_range"),
+        ("truncate", "truncate"),
+        ("reserve", "reserve"),
+    ):
         listen(SystemFile, name, lambda file, *rest, _kind=kind: tell_file(_kind, file))
 
 

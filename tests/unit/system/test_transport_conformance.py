@@ -14,7 +14,8 @@ from pyreplog.testing import SimClock, SimNetwork, TransportConformance
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "pipes.py"
 ADDRESSES = ["one", "two", "three", "hub", *(f"peer-{number}" for number in range(8))]
-MEMBERS = ["controller", "node-1", "node-2", "node-3", "admin-1", "client-1", "client-2"]
+SERVERS = ["controller-1", "controller-2", "controller-3"]
+MEMBERS = [*SERVERS, "node-1", "node-2", "node-3", "admin-1", "client-1", "client-2"]
 
 
 def example() -> ModuleType:
