@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import errno
 
-import pytest
-
-from pyreplog.errors import ClosedError, StorageError
 from pyreplog.wire import (
+    ELECT_UNCLEAN,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopic,
+    ErrorCode,
     PartitionEnd,
 )
 from tests.unit.controller.controller_harness import ControllerHarness
@@ -24,7 +26,7 @@ def staffed() -> ControllerHarness:
 
 def leader_of(harness: ControllerHarness) -> int:
     """Of the topic's partition."""
-    (topic,) = harness.authority.image.topics.values()
+    (topic,) = harness.image.topics.values()
     return topic.partitions[0].leader
 
 
@@ -39,7 +41,7 @@ def test_a_silent_leader_is_fenced_once_there_is_room() -> None:
     harness.disk.clear_faults()
     harness.pass_time(1_000, *others)
     assert leader_of(harness) in others
-    assert harness.authority.image.brokers[first].fenced
+    assert harness.image.brokers[first].fenced
 
 
 def test_a_killed_leader_is_fenced_once_there_is_room() -> None:
@@ -48,7 +50,7 @@ def test_a_killed_leader_is_fenced_once_there_is_room() -> None:
     first = leader_of(harness)
     others = [broker for broker in (1, 2, 3) if broker != first]
     harness.disk.fail("write", error=errno.ENOSPC, times=None)
-    harness.authority.fence(first, harness.clock.monotonic_ns())
+    harness.gone(first)
     assert leader_of(harness) == first
     harness.disk.clear_faults()
     harness.pass_time(1_000, *others)
@@ -59,7 +61,7 @@ def test_an_election_that_waited_is_held_once_there_is_room() -> None:
     """The patience of an election among unclean members ends while the disk is full: it is held later, not
     never."""
     harness = staffed()
-    (topic,) = harness.authority.image.topics.values()
+    (topic,) = harness.image.topics.values()
     harness.open()
     for broker in (1, 2):
         harness.register(broker, PartitionEnd(topic.topic_id, 0, 0, 10 + broker))
@@ -73,17 +75,17 @@ def test_an_election_that_waited_is_held_once_there_is_room() -> None:
     assert leader_of(harness) == 2
 
 
-def test_a_failed_authority_writes_nothing_more() -> None:
-    """After a failed sync nobody knows what is in the file: fencing and unclean elections are refused, too, and the
-    file stays as it is."""
+def test_a_failed_controller_writes_nothing_more() -> None:
+    """After a failed sync the end of its log is not known: ends of brokers and unclean elections are refused, too, and
+    its files stay as they are."""
     harness = staffed()
     harness.disk.fail("sync")
-    with pytest.raises(StorageError):
-        harness.authority.fence(1, harness.clock.monotonic_ns())
+    harness.gone(1)
+    assert harness.server.failure is not None
     harness.disk.clear_faults()
     calls = harness.disk.calls
-    with pytest.raises(ClosedError):
-        harness.authority.fence(2, harness.clock.monotonic_ns())
-    with pytest.raises(ClosedError):
-        harness.authority.elect_uncleanly("t", 0, harness.clock.monotonic_ns())
+    harness.gone(2)
+    answer = harness.ask(ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])]))
+    assert isinstance(answer, ElectLeadersResponse)
+    assert answer.error_code == ErrorCode.NOT_CONTROLLER
     assert harness.disk.calls == calls
