@@ -434,11 +434,12 @@ class LogConfig(_Settings):
 
     def to_mapping(self, *, whole: bool = False) -> dict[str, str]:
         """Return the settings that differ from the defaults (``whole``: all settings) by Kafka's keys, as text."""
-        return {
-            _key(name): _text(getattr(self, name))
-            for name, default in self._defaults.items()
-            if whole or getattr(self, name) != default
-        }
+        found: dict[str, str] = {}
+        for name, default in self._defaults.items():
+            value = getattr(self, name)
+            if whole or value != default:
+                found[_KEYS[name]] = value if type(value) is str else _text(value)
+        return found
 
 
 def batch_max(config: LogConfig) -> int:
@@ -511,7 +512,8 @@ _LIMITS: Final = (
     ("flush_messages", 1, INT64_MAX),
     ("flush_ms", 0, INT64_MAX),
 )
-_NAMES: Final = {_key(name): name for name in LogConfig._defaults}
+_KEYS: Final = {name: _key(name) for name in LogConfig._defaults}
+_NAMES: Final = {key: name for name, key in _KEYS.items()}
 
 
 _FROM_0: Final = (

@@ -143,6 +143,10 @@ class QuorumServer:
         self._clock = clock
         self._random = random
         self._now_ns = clock.monotonic_ns()
+        self._planned_ns: int | None = None
+        """The time of the next turn, as the last turn left it."""
+        self._is_planned = False
+        """Whether :attr:`_planned_ns` holds: nothing has changed since."""
         self._committed = CommittedMetadata(raft, store)
         try:
             self._committed.load()
@@ -251,16 +255,21 @@ class QuorumServer:
     @property
     def next_wake_ns(self) -> int | None:
         """The time at which :meth:`poll` must run even if no message arrives."""
+        return self._planned_ns if self._is_planned else self._find_wake_ns()
+
+    def _find_wake_ns(self) -> int | None:
+        due = self._fetches.next_deadline_ns
         if self.failure is not None:
-            return self._fetches.next_deadline_ns
-        deadlines = (
+            return due
+        for other in (
             self._raft.next_wake_ns,
             None if self._active is None else self._active.next_deadline_ns,
-            self._fetches.next_deadline_ns,
             self._snapshots.next_wake_ns,
             self._committed.next_wake_ns,
-        )
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        ):
+            if other is not None and (due is None or other < due):
+                due = other
+        return due
 
     def note_started(self, node_ids: Sequence[int]) -> None:
         """Note the nodes that started together with this server, in the same process.
@@ -271,6 +280,7 @@ class QuorumServer:
 
     def note_ended(self, incarnation_id: str) -> None:
         """Note that this incarnation of a broker has ended. The active controller fences it at once."""
+        self._is_planned = False
         self._now_ns = self._clock.monotonic_ns()
         try:
             self._end(incarnation_id)
@@ -282,10 +292,12 @@ class QuorumServer:
     def poll(self, timeout_ns: int = 0) -> bool:
         """Receive messages, decide and answer. Return whether there was work."""
         events = list(self._transport.poll(timeout_ns))
-        due = self.next_wake_ns
         self._now_ns = now_ns = self._clock.monotonic_ns()
-        if not events and (due is None or due > now_ns):
-            return False
+        if not events:
+            due = self._find_wake_ns()
+            if due is None or due > now_ns:
+                return False
+        self._is_planned = False
         try:
             for event in events:
                 if type(event) is Received:
@@ -306,8 +318,10 @@ class QuorumServer:
             self._give_up(error)
         for peer, correlation_id, body in self._fetches.serve(self.image, now_ns):
             self._send_answer(peer, correlation_id, body)
+        self._planned_ns = self._find_wake_ns()
+        self._is_planned = True
         if self._active is not None:
-            self._active.finished(self.next_wake_ns)
+            self._active.finished(self._planned_ns)
         return True
 
     def _receive(self, message: object) -> None:
@@ -548,6 +562,7 @@ class QuorumServer:
 
     def close(self) -> None:
         """End in order: an active controller hands over to another voter. Nothing is lost."""
+        self._is_planned = False
         self._now_ns = self._clock.monotonic_ns()
         if self.failure is None:
             self._carry_out(self._raft.resign(self._now_ns))

@@ -45,6 +45,8 @@ __all__ = ["Leaders"]
 _UNKNOWN = 2**63 - 1
 """The high watermark in a fetch whose sender wants no push."""
 _SESSIONS = 2**31 - 2
+_PROOF_PATIENCE_NS = 2 * MS
+"""How long a proof waits for the voters that were asked first."""
 
 
 def session_of(proof_round: int) -> int:
@@ -359,7 +361,18 @@ class Leaders(Followers):
         role.round += 1
         role.proofs.append(Proof(role.round, token))
         self._settle_proofs(role)
-        self.serve_parked(role)
+        if role.proofs:
+            self._ask_majority(role)
+
+    def _ask_majority(self, role: Leading) -> None:
+        """Answer the parked fetches of as many voters as a proof needs, and all others if these are slow."""
+        role.proof_ns = self.now_ns + _PROOF_PATIENCE_NS
+        needed = self.voters.majority - (self.key in self.voters)
+        addresses = [voter.address for voter in self.voters]
+        asked = [fetch for fetch in role.parked if fetch.source in addresses and fetch.round < role.round][:needed]
+        role.parked = [fetch for fetch in role.parked if fetch not in asked]
+        for fetch in asked:
+            self._serve(role, fetch)
 
     def _settle_proofs(self, role: Leading) -> None:
         if not role.proofs or self.high_watermark <= role.epoch_start:
@@ -371,6 +384,8 @@ class Leaders(Followers):
         proved = majority_offset(rounds)
         while role.proofs and role.proofs[0].round <= proved:
             self.out.append(Proved(role.proofs.pop(0).token))
+        if not role.proofs:
+            role.proof_ns = FAR_FUTURE_NS
 
     # -- the end --
 
@@ -446,6 +461,8 @@ class Leaders(Followers):
             self.resign_now()
             return
         self.serve_parked(role)
+        if self.now_ns >= role.proof_ns:
+            role.proof_ns = FAR_FUTURE_NS
         if self.now_ns >= role.begin_ns:
             self._tell_voters(role)
 

@@ -125,7 +125,9 @@ class RaftNode(VoterChanges):
         """The time at which ``step(TimerDue())`` must be called next; None for never."""
         if self.held:
             return self.now_ns
-        due = min(self._role_deadline(), min((one.expiry_ns for one in self.requests.values()), default=FAR_FUTURE_NS))
+        due = self._role_deadline()
+        for pending in self.requests.values():
+            due = min(due, pending.expiry_ns)
         return None if due >= FAR_FUTURE_NS else due
 
     def _role_deadline(self) -> int:
@@ -138,10 +140,12 @@ class RaftNode(VoterChanges):
         if isinstance(role, Campaign):
             return min(role.deadline_ns, role.resend_ns)
         if isinstance(role, Leading):
-            change = FAR_FUTURE_NS if role.change is None or role.change.answered else role.change.deadline_ns
-            parked = min((fetch.expiry_ns for fetch in role.parked), default=FAR_FUTURE_NS)
-            begin = FAR_FUTURE_NS if len(self.voters) < 2 and self.key in self.voters else role.begin_ns
-            return min(change, parked, begin, self.quorum_deadline(role))
+            due = min(self.quorum_deadline(role), role.proof_ns)
+            if role.change is not None and not role.change.answered:
+                due = min(due, role.change.deadline_ns)
+            for fetch in role.parked:
+                due = min(due, fetch.expiry_ns)
+            return due if self.voters.is_only(self.key) else min(due, role.begin_ns)
         return FAR_FUTURE_NS
 
     def expects(self, correlation_id: int) -> bool:

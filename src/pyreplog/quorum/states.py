@@ -149,6 +149,8 @@ class Leading:
     parked: list[ParkedFetch] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)
     round: int = 0
+    proof_ns: int = FAR_FUTURE_NS
+    """When all parked fetches are answered for the proofs, if they are not complete by then."""
     begin_ns: int = 0
     """When the leader is named again to silent voters."""
     change: VoterChange | None = None

@@ -100,11 +100,13 @@ class Voter(NamedTuple):
 class VoterSet:
     """An immutable set of voters, by rising node id."""
 
-    __slots__ = ("_by_id", "voters")
+    __slots__ = ("_by_id", "keys", "voters")
 
     def __init__(self, voters: Iterable[Voter] = ()) -> None:
         #: The voters by rising node id.
         self.voters: tuple[Voter, ...] = tuple(sorted(voters))
+        #: Their keys, in the same order.
+        self.keys: tuple[ReplicaKey, ...] = tuple(voter.key for voter in self.voters)
         self._by_id = {voter.node_id: voter for voter in self.voters}
         if len(self._by_id) != len(self.voters):
             raise InvalidRequestError("two voters have one node id")
@@ -132,11 +134,6 @@ class VoterSet:
     def majority(self) -> int:
         """The size of a majority."""
         return len(self.voters) // 2 + 1
-
-    @property
-    def keys(self) -> tuple[ReplicaKey, ...]:
-        """The keys of the voters."""
-        return tuple(voter.key for voter in self.voters)
 
     def get(self, node_id: int) -> Voter | None:
         """Return the voter with this node id."""

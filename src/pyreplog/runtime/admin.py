@@ -79,13 +79,17 @@ class Admin(TopicChanges, ClientFace[Machine]):
     def describe(self, name: str) -> TopicDescription:
         """One topic's partitions and settings. Raises UnknownTopicError."""
         check_name(name)
-        answer: DescribeTopicPartitionsResponse = self._answer(lambda machine: machine.describe_topics([name]))
-        topic = answer.topics[0]
+        topics: DescribeTopicPartitionsResponse
+        configs: DescribeConfigsResponse
+        # Asked together, so that the controller proves only once that it still leads.
+        topics, configs = self._answers(
+            lambda machine: machine.describe_topics([name]), lambda machine: machine.describe_configs([name])
+        )
+        topic = topics.topics[0]
         if topic.error_code == UnknownTopicError.code:
             raise self._advice.unknown_topic(name)
         if topic.error_code != NO_ERROR:
             raise cluster_error(topic.error_code, repr(name))
-        configs: DescribeConfigsResponse = self._answer(lambda machine: machine.describe_configs([name]))
         for result in configs.results:
             if result.error_code == UnknownTopicError.code:
                 raise self._advice.unknown_topic(name)
@@ -189,6 +193,11 @@ class Admin(TopicChanges, ClientFace[Machine]):
         return None if patience is None else max(patience - (self._driver.monotonic_ns() - begun_ns) / 1e9, 0.0)
 
     def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
+        """Return the value of the answer to a question."""
+        return self._answers(ask)[0]
+
+    def _answers(self, *asks: Callable[[Machine], Answer]) -> list[Any]:
+        """Return the values of the answers to several questions, which are sent together. Several only read."""
         self._driver.check_free()
         self._nodes.check_up()
         while True:
@@ -197,18 +206,20 @@ class Admin(TopicChanges, ClientFace[Machine]):
             with driven.lock.enter():
                 if current is not self._current:
                     continue
-                answer = ask(machine)
+                answers = [ask(machine) for ask in asks]
             self._driver.mark_ready(driven)
-            self._driver.wait_for(answer, None)
-            if answer.error is None:
-                return answer.value
+            for answer in answers:
+                self._driver.wait_for(answer, None)
+            failed = next((answer for answer in answers if answer.error is not None), None)
+            if failed is None or failed.error is None:
+                return [answer.value for answer in answers]
             with driven.lock.enter():  # _interrupted fails the answers and replaces the machine under it
                 if (
                     current is self._current
-                    or not answer.may_be_put_again
-                    or not isinstance(answer.error, BrokerNotAvailableError)
+                    or not failed.may_be_put_again
+                    or not isinstance(failed.error, BrokerNotAvailableError)
                 ):
-                    raise self._explained(answer.error)
+                    raise self._explained(failed.error)
 
     def _explained(self, error: BaseException) -> BaseException:
         """Return the error with the voters that are missing, if no controller answered because of them."""

@@ -222,8 +222,10 @@ class NodeGroup:
 
     def check_up(self) -> None:
         """Raise BrokerNotAvailableError if no node runs that could answer. Any thread."""
+        if any(node.alive for node in self.nodes):
+            return
         lack = self.controller.lack()
-        if lack is not None and not any(node.alive for node in self.nodes):
+        if lack is not None:
             raise BrokerNotAvailableError(f"no node is up, and {lack}")
 
     # ------------------------------------------------------------------------------------- replicas

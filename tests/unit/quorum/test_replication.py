@@ -138,6 +138,43 @@ def test_a_proof_needs_a_round_trip_with_a_majority() -> None:
     assert NotProved("two") in net.effects[1]
 
 
+@pytest.mark.parametrize(("voters", "others"), [(3, 1), (5, 2)])
+def test_a_proof_asks_as_many_voters_as_it_needs(voters: int, others: int) -> None:
+    net = QuorumNet(voters + 1, voters=voters)
+    net.advance(50)
+    asked: list[str] = []
+
+    def note(source: str, target: str, message: Request | Response) -> bool:
+        if isinstance(message.body, FetchResponse):
+            asked.append(target)
+        return False
+
+    net.lose = note
+    net.take(1, net.leader.prove_leadership("read", net.now))
+    net.deliver()
+    assert Proved("read") in net.effects[1]
+    assert len(set(asked)) == len(asked) == others
+
+
+def test_a_proof_asks_the_other_voters_if_the_first_ones_are_slow() -> None:
+    net = QuorumNet(3)
+    net.advance(50)
+    asked: list[str] = []
+
+    def lose_first(source: str, target: str, message: Request | Response) -> bool:
+        if isinstance(message.body, FetchResponse):
+            asked.append(target)
+        return isinstance(message.body, FetchResponse) and target == asked[0]
+
+    net.lose = lose_first
+    net.take(1, net.leader.prove_leadership("read", net.now))
+    net.deliver()
+    assert Proved("read") not in net.effects[1]
+    net.advance(2)
+    assert Proved("read") in net.effects[1]
+    assert len(set(asked)) == 2
+
+
 def test_a_fetch_that_was_sent_before_proves_nothing() -> None:
     """The fetch of a follower that has voted for another leader since may arrive late."""
     net = QuorumNet(3)
