@@ -33,26 +33,39 @@ def run(arguments: argparse.Namespace) -> int:
     quorum = stored_quorum(arguments.path)
     if not arguments.json:
         there = len(quorum.voters) - len(quorum.lost)
-        print(f"the metadata of {there} of {counted(len(quorum.voters), 'voter')} is there, by the nodes' folders:")
+        what = "whole" if quorum.damaged else "there"
+        print(f"the metadata of {there} of {counted(len(quorum.voters), 'voter')} is {what}, by the nodes' folders:")
     for number in sorted({*quorum.voters, *quorum.ends}):
         print(_row(quorum, number) if arguments.json else _line(quorum, number))
     if quorum.has_majority:
         return EXIT_OK
     say(
-        "replog quorum describe: a majority of the voters is missing: put their folders back. If these are lost for"
-        " good, `replog quorum recover` goes on with the others"
+        "replog quorum describe: a majority of the voters is missing or damaged: put their folders back. If these are"
+        " lost for good, `replog quorum recover` goes on with what is left"
     )
     return EXIT_FAILED
 
 
 def _line(quorum: StoredQuorum, number: int) -> str:
     role = "voter" if number in quorum.voters else "observer"
-    if number in quorum.lost:
-        return f"node {number:<3}  {role:8}  missing"
+    head = f"node {number:<3}  {role:8} "
+    if number in quorum.damaged:
+        epoch, end = quorum.ends.get(number, (0, 0))
+        return f"{head} damaged, sound below offset {end}, in epoch {epoch}: {quorum.damaged[number]}"
+    if number not in quorum.ends:
+        return f"{head} missing"
     epoch, end = quorum.ends[number]
-    return f"node {number:<3}  {role:8}  log ends at offset {end}, in epoch {epoch}"
+    return f"{head} log ends at offset {end}, in epoch {epoch}"
 
 
 def _row(quorum: StoredQuorum, number: int) -> str:
-    epoch, end = (None, None) if number in quorum.lost else quorum.ends[number]
-    return json_line({"node": number, "voter": number in quorum.voters, "epoch": epoch, "log_end_offset": end})
+    epoch, end = quorum.ends.get(number, (None, None))
+    return json_line(
+        {
+            "node": number,
+            "voter": number in quorum.voters,
+            "epoch": epoch,
+            "log_end_offset": end,
+            "damage": quorum.damaged.get(number),
+        }
+    )

@@ -6,12 +6,11 @@ everything that is sound, committed or not, because the folder alone does not sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from pyreplog.controller.image import MetadataImage
-from pyreplog.errors import CorruptError
-from pyreplog.log import LOG_SUFFIX, read_whole
+from pyreplog.errors import CorruptError, InternalError, RemoteProtocolError
+from pyreplog.log import MetadataFolder
 from pyreplog.ports import Disk
 from pyreplog.quorum import NO_VOTERS, ControlEntry, SnapshotReader, VoterSet, list_snapshots, voters_of
 from pyreplog.record import RecordBatch, control_records, records_of
@@ -51,7 +50,7 @@ def read_stored(disk: Disk, folder: str) -> StoredMetadata | None:
         break
     image.offset = base.end_offset - 1
     epoch, end_offset = base.epoch, base.end_offset
-    for batch in _batches(disk, folder):
+    for batch in MetadataFolder(disk, folder).batches(base.end_offset):
         if batch.next_offset <= end_offset:
             continue
         if batch.base_offset > end_offset:
@@ -63,7 +62,7 @@ def read_stored(disk: Disk, folder: str) -> StoredMetadata | None:
         else:
             for record in records_of(batch):
                 if record.offset > image.offset:
-                    image.apply(record.offset, decode_record(record.value or b""))
+                    _apply(image, record.offset, record.value or b"", folder)
         end_offset, epoch = batch.next_offset, batch.leader_epoch
         image.offset = end_offset - 1
     return StoredMetadata(image, epoch, end_offset, voters)
@@ -76,27 +75,17 @@ def _load_snapshot(disk: Disk, folder: str, snapshot_id: SnapshotId) -> tuple[Me
         for entry in reader.control():
             voters = voters_of(entry) or voters
         for value in reader.records():
-            image.apply(snapshot_id.end_offset - 1, decode_record(value))
+            _apply(image, snapshot_id.end_offset - 1, value, folder)
         return image, voters
     finally:
         reader.close()
 
 
-def _batches(disk: Disk, folder: str) -> Iterator[RecordBatch]:
-    """Return the sound batches of the log, in order, up to the first damage."""
-    for name in disk.list(folder):
-        if not name.endswith(LOG_SUFFIX):
-            continue
-        data = read_whole(disk, f"{folder}/{name}") or b""
-        position = 0
-        while position < len(data):
-            try:
-                batch = RecordBatch(data, position)
-                batch.check_crc()
-            except CorruptError:
-                return
-            yield batch
-            position += batch.size
+def _apply(image: MetadataImage, offset: int, value: bytes, folder: str) -> None:
+    try:
+        image.apply(offset, decode_record(value))
+    except (RemoteProtocolError, InternalError) as error:
+        raise CorruptError(f"a record is no metadata: {error}", file=folder, offset=offset) from error
 
 
 def _voters_in(batch: RecordBatch, voters: VoterSet) -> VoterSet:

@@ -18,6 +18,7 @@ from pyreplog.log.cluster_metadata import (
     newest_metadata,
 )
 from pyreplog.log.controller_file import CONTROLLER_NAME, frame_controller, read_controller, unframe_controller
+from pyreplog.log.damage_check import find_damage
 from pyreplog.log.damage_skipping import SkippingSource, check_skipping, placed_lists
 from pyreplog.log.discovery import (
     Finder,
@@ -64,6 +65,7 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.log.log import Log, SyncPlan
+from pyreplog.log.mark import read_mark
 from pyreplog.log.names import make_folder
 from pyreplog.log.node_list import read_cluster, read_nodes, write_cluster, write_nodes
 from pyreplog.log.partition_opening import NewLog
@@ -158,6 +160,7 @@ __all__ = [
     "duplicate",
     "encode_uuid",
     "deeper_logs",
+    "find_damage",
     "find_logs",
     "find_roots",
     "format_state",
@@ -189,6 +192,7 @@ __all__ = [
     "read_nodes",
     "read_controller",
     "read_epochs",
+    "read_mark",
     "read_properties",
     "read_state",
     "read_topic_id",

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.controller_file import CONTROLLER_NAME, ControllerBody, Members
+from pyreplog.log.damage_check import VouchedEpochs
 from pyreplog.log.identity import encode_uuid
 from pyreplog.log.layout import MARK_NAME, METADATA_FOLDER, is_log_file, join, parent_of, parse_base_offset
 from pyreplog.log.node_list import read_cluster, read_nodes
@@ -127,7 +128,7 @@ class MetadataFolder:
         end = MetadataEnd(0, 0)
         for offset, epoch, _ in self._snapshots[:1]:
             end = MetadataEnd(epoch, offset)
-        for batch in self._log(end.end_offset):
+        for batch in self.batches(end.end_offset):
             end = MetadataEnd(max(end.epoch, batch.leader_epoch), max(end.end_offset, batch.next_offset))
         return end
 
@@ -156,7 +157,7 @@ class MetadataFolder:
                 for batch in batches:
                     yield from _values_of(batch, 0)
                 break
-        for batch in self._log(start):
+        for batch in self.batches(start):
             yield from _values_of(batch, start)
 
     def _snapshot(self, name: str) -> list[RecordBatch] | None:
@@ -170,8 +171,9 @@ class MetadataFolder:
         finally:
             file.close()
 
-    def _log(self, start: int) -> Iterator[RecordBatch]:
+    def batches(self, start: int) -> Iterator[RecordBatch]:
         """Iterate over the batches that reach ``start``, up to the first damage or gap."""
+        vouched = VouchedEpochs.read(self._disk, self._folder)
         expected: int | None = None
         for base, after in zip(self._bases, [*self._bases[1:], None], strict=False):  # there may be no segment
             if after is not None and after <= start:
@@ -185,6 +187,8 @@ class MetadataFolder:
                 return  # its writer removed it
             try:
                 for batch in _sound(file, base):
+                    if batch.base_offset != expected or not vouched.fits(batch.leader_epoch, batch.base_offset):
+                        return
                     expected = batch.next_offset
                     if expected > start:
                         yield batch

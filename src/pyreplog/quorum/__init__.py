@@ -25,6 +25,7 @@ from pyreplog.quorum.raft_log import clear_quorum, format_quorum, is_formatted
 from pyreplog.quorum.recovery import make_only_voter
 from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots
 from pyreplog.quorum.storage import ControlEntry, HardState, LogBatch, QuorumStorage, SnapshotInProgress
+from pyreplog.quorum.voter_check import find_voter_damage
 from pyreplog.quorum.voter_records import voters_of
 from pyreplog.quorum.voters import (
     NO_VOTERS,
@@ -67,6 +68,7 @@ __all__ = [
     "VoterEndpoint",
     "VoterSet",
     "clear_quorum",
+    "find_voter_damage",
     "format_quorum",
     "is_formatted",
     "list_snapshots",

@@ -76,7 +76,6 @@ def format_quorum(
             state.write(HardState(snapshot_id.epoch))
     finally:
         state.close()
-    disk.sync_directory(folder)
 
 
 def make_log(disk: Disk, folder: str, config: QuorumConfig, clock: Clock) -> None:

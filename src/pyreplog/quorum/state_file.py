@@ -27,7 +27,7 @@ from pyreplog.quorum.voters import Identity, ReplicaKey
 from pyreplog.record import crc32c
 from pyreplog.wire import NO_ID
 
-__all__ = ["STATE_NAME", "VOUCHER_NAME", "StateFile", "Voucher", "decode_state", "encode_state"]
+__all__ = ["STATE_NAME", "VOUCHER_NAME", "StateFile", "Voucher", "decode_state", "encode_state", "find_state_damage"]
 
 # On disk: never change.
 STATE_NAME: Final = "quorum-state"
@@ -95,17 +95,14 @@ class StateFile:
 
     @classmethod
     def create(cls, disk: Disk, folder: str, identity: Identity, *, was_voter: bool) -> StateFile:
-        """Make both files for a node that has not voted yet. The caller syncs the folder."""
-        data = encode_state(HardState())
+        """Make both files for a node that has not voted yet. A crash leaves no voucher, or a whole one."""
+        state = HardState()
+        data = encode_state(state)
         replace_file(disk, f"{folder}/{STATE_NAME}", data)
+        voucher = Voucher(identity, crc32c(data), state, was_voter)
         path = f"{folder}/{VOUCHER_NAME}"
-        if disk.stat(path) is not None:
-            disk.remove(path)
-        file = disk.create(path)
-        file.write_at(0, [bytes(2 * _SLOT_SIZE)])
-        made = cls(disk, folder, file, Voucher(identity, crc32c(data), HardState(), was_voter), 0)
-        made._put(made.voucher)
-        return made
+        replace_file(disk, path, bytes(_SLOT_SIZE) + _slot(voucher, 1))
+        return cls(disk, folder, disk.open(path, write=True), voucher, 1)
 
     @classmethod
     def open(cls, disk: Disk, folder: str, identity: Identity) -> StateFile:
@@ -113,17 +110,9 @@ class StateFile:
 
         Raises :class:`CorruptError` if they are missing, damaged, or do not belong together.
         """
-        path = f"{folder}/{VOUCHER_NAME}"
-        if disk.stat(path) is None:
-            raise CorruptError(f"{VOUCHER_NAME} is missing, so nothing vouches for {STATE_NAME}", file=path)
-        file = disk.open(path, write=True)
+        file = _open_voucher(disk, folder, write=True)
         try:
-            slots = [found for position in (0, _SLOT_SIZE) if (found := _read_slot(file, position)) is not None]
-            if not slots:
-                raise CorruptError("no slot is whole", file=path)
-            sequence, voucher = max(slots, key=_sequence_of)
-            if voucher.identity != identity:
-                raise CorruptError(f"it is of {tuple(voucher.identity)}, not of {tuple(identity)}", file=path)
+            sequence, voucher = _newest_of(file, identity)
             opened = cls(disk, folder, file, voucher, sequence)
             opened._settle()
         except BaseException:
@@ -165,14 +154,7 @@ class StateFile:
 
     def _settle(self) -> None:
         """Compare ``quorum-state`` with the voucher."""
-        path = f"{self._folder}/{STATE_NAME}"
-        data = read_whole(self._disk, path, _STATE_SIZE_MAX)
-        if data is None:
-            raise CorruptError("the file is missing", file=path)
-        checksum, vouched = crc32c(data), crc32c(encode_state(self.voucher.state))
-        if checksum not in (vouched, self.voucher.before):
-            raise CorruptError(f"{VOUCHER_NAME} does not vouch for the content", file=path)
-        if vouched != self.voucher.before:
+        if _check_state(self._disk, self._folder, self.voucher):
             # The change may have been cut short, and neither file needs to be durable: after a
             # failed sync the page cache shows bytes that are not on the disk. So write both again.
             self._write_slot(self.voucher, self._sequence)
@@ -204,16 +186,67 @@ class StateFile:
         self.voucher = voucher
 
     def _write_slot(self, voucher: Voucher, sequence: int) -> None:
-        payload = _encode(voucher)
-        head = _HEAD.pack(_MAGIC, _VERSION, len(payload), sequence, 0)
-        checksum = crc32c(head + payload)
-        data = _HEAD.pack(_MAGIC, _VERSION, len(payload), sequence, checksum) + payload
-        self._file.write_at(sequence % 2 * _SLOT_SIZE, [data.ljust(_SLOT_SIZE, b"\0")])
+        self._file.write_at(sequence % 2 * _SLOT_SIZE, [_slot(voucher, sequence)])
         self._file.sync()
+
+
+def find_state_damage(disk: Disk, folder: str, identity: Identity) -> str | None:
+    """Return the reason for which the node is no whole voter, by these two files; None if they are whole.
+
+    Nothing is written. Beside the node that writes them a damage may be reported that is none.
+    """
+    try:
+        file = _open_voucher(disk, folder)
+        try:
+            voucher = _newest_of(file, identity)[1]
+        finally:
+            file.close()
+        _check_state(disk, folder, voucher)
+    except CorruptError as error:
+        return str(error)
+    return voucher.failure
+
+
+def _open_voucher(disk: Disk, folder: str, *, write: bool = False) -> File:
+    path = f"{folder}/{VOUCHER_NAME}"
+    if disk.stat(path) is None:
+        raise CorruptError(f"{VOUCHER_NAME} is missing, so nothing vouches for {STATE_NAME}", file=path)
+    return disk.open(path, write=write)
+
+
+def _newest_of(file: File, identity: Identity) -> tuple[int, Voucher]:
+    """Return the sequence and the voucher of the newest whole slot."""
+    slots = [found for position in (0, _SLOT_SIZE) if (found := _read_slot(file, position)) is not None]
+    if not slots:
+        raise CorruptError("no slot is whole", file=file.path)
+    sequence, voucher = max(slots, key=_sequence_of)
+    if voucher.identity != identity:
+        raise CorruptError(f"it is of {tuple(voucher.identity)}, not of {tuple(identity)}", file=file.path)
+    return sequence, voucher
+
+
+def _check_state(disk: Disk, folder: str, voucher: Voucher) -> bool:
+    """Compare ``quorum-state`` with the newest voucher. Return whether the change of it may have been cut short."""
+    path = f"{folder}/{STATE_NAME}"
+    data = read_whole(disk, path, _STATE_SIZE_MAX)
+    if data is None:
+        raise CorruptError("the file is missing", file=path)
+    vouched = crc32c(encode_state(voucher.state))
+    if crc32c(data) not in (vouched, voucher.before):
+        raise CorruptError(f"{VOUCHER_NAME} does not vouch for the content", file=path)
+    return vouched != voucher.before
 
 
 def _sequence_of(slot: tuple[int, Voucher]) -> int:
     return slot[0]
+
+
+def _slot(voucher: Voucher, sequence: int) -> bytes:
+    """Return the bytes of a slot."""
+    payload = _encode(voucher)
+    head = _HEAD.pack(_MAGIC, _VERSION, len(payload), sequence, 0)
+    checksum = crc32c(head + payload)
+    return (_HEAD.pack(_MAGIC, _VERSION, len(payload), sequence, checksum) + payload).ljust(_SLOT_SIZE, b"\0")
 
 
 def _encode(voucher: Voucher) -> bytes:

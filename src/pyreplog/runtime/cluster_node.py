@@ -99,11 +99,15 @@ class ClusterNode:
 
     @property
     def failure(self) -> Exception | None:
-        """The disk error because of which the node does not run or does not serve; None if there was none."""
+        """The error of its disk or its files because of which the node does not run or does not serve; None if there
+        was none."""
         if not self._is_broker:
             return self._failure if self._server is None else self._server.failure
-        node = self._node
-        return self._failure if node is None else (node.offline or node.failure)
+        node, server = self._node, self._server
+        if node is None:
+            return self._failure
+        # Without its server a node reaches no controller.
+        return node.offline or node.failure or (None if server is None else server.failure)
 
     @property
     def ready(self) -> bool:
@@ -260,6 +264,15 @@ class ClusterNode:
             self._failure = None
             if self._server is not None:
                 self._server_driven = self._driver.add(self._server, transports[0], self._interrupted, shared=False)
+                damage = self._controller.damage_of(self._node_id)
+                if damage is not None:
+                    _log.error(
+                        "node %d does not vote, because its metadata is damaged: %s. admin.replace_node(%d) lets it"
+                        " copy the metadata from the others and vote again",
+                        self._node_id,
+                        damage,
+                        self._node_id,
+                    )
             if node is not None:
                 self._driven = self._driver.add(node, transports[1], self._interrupted, shared=False)
             self._node = node
@@ -357,6 +370,7 @@ class ClusterNode:
                 self._paused = True
                 for driven in self._machines:
                     self._driver.pause(driven)
+                self._controller.note_paused(self._node_id, is_paused=True)
 
         self._driver.run_exclusively(pause)
 
@@ -367,6 +381,7 @@ class ClusterNode:
             if self._paused:
                 for driven in self._machines:
                     self._driver.resume(driven)
+                self._controller.note_paused(self._node_id, is_paused=False)
             self._paused = False
 
         self._driver.run_exclusively(resume)

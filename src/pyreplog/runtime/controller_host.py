@@ -110,6 +110,11 @@ class ControllerHost(ABC):
         for any other node. REQUIRES that no machine runs."""
         return None
 
+    def damage_of(self, node_id: int) -> str | None:
+        """Return what is damaged in the metadata of a voter that runs; None for any other node. REQUIRES that no
+        machine runs."""
+        return None
+
     @abstractmethod
     def clear(self, disk: Disk, root: LogRoot) -> None:
         """Remove the metadata in a folder, whose node has no vote and does not run."""
@@ -126,6 +131,10 @@ class ControllerHost(ABC):
     def lack(self) -> str | None:
         """Return which voters are missing, and what to do; None unless a majority of them is down."""
         return None
+
+    @abstractmethod
+    def note_paused(self, node_id: int, *, is_paused: bool) -> None:
+        """Note that a node was paused or goes on. REQUIRES that no machine runs."""
 
     def is_fenced(self, node_id: int) -> bool:
         """Return whether the controller has fenced the node. Any thread, because the brokers of the

@@ -159,6 +159,9 @@ class LocalControllerHost(ControllerHost):
 
     # ---------------------------------------------------------------------------------------- nodes
 
+    def note_paused(self, node_id: int, *, is_paused: bool) -> None:
+        """Nothing: the controller is no part of a node."""
+
     def fence(self, node_id: int) -> None:
         """Tell the controller that a node died. REQUIRES that no other machine runs."""
         server, driven = self._server, self._driven

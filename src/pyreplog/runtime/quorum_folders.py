@@ -1,4 +1,4 @@
-"""The metadata of a quorum in its nodes' folders, read without locks, and whether a majority of the voters is there."""
+"""The metadata of a quorum in its nodes' folders, read without locks, and whether a majority of the voters is whole."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pyreplog.controller import StoredMetadata, read_stored
 from pyreplog.errors import CorruptError, QuorumLostError, StorageError
 from pyreplog.log import METADATA_FOLDER, ROLES_PROPERTY, read_properties
 from pyreplog.ports import Disk
-from pyreplog.quorum import VoterSet
+from pyreplog.quorum import Identity, VoterSet, find_voter_damage
 
 __all__ = [
     "CLUSTER_LOCK_NAME",
     "FolderMetadata",
+    "damaged_voters",
+    "describe_damage",
     "folders_missing",
     "has_majority",
     "lost_voters",
@@ -34,26 +36,37 @@ class FolderMetadata(NamedTuple):
     stored: StoredMetadata | None
     roles: str = ""
     """The ``process.roles`` of the node; "" if it keeps none."""
+    damage: str | None = None
+    """The reason for which the node would not vote; None if it is whole, or has no metadata."""
 
 
-def read_folder(disk: Disk, folder: str) -> FolderMetadata | None:
-    """Return the metadata in a node's folder; None if the folder is missing, is no node's, or cannot be read."""
+def read_folder(disk: Disk, folder: str, node_id: int) -> FolderMetadata | None:
+    """Return the metadata in the folder of node ``node_id``; None if the folder is missing, is no node's, or cannot be
+    read. Of a damaged metadata log it returns the sound beginning."""
     try:
         properties = read_properties(disk, folder)
     except (CorruptError, StorageError):
         return None  # the start of the node reports it
     if properties is None:
         return None
+    metadata = f"{folder}/{METADATA_FOLDER}"
+    identity = Identity(node_id, properties.get("directory.id", ""), properties.get("cluster.id", ""))
+    stored, damage = None, None
     try:
-        stored = read_stored(disk, f"{folder}/{METADATA_FOLDER}")
-    except (CorruptError, StorageError):
-        stored = None  # the start of the node reports it
+        if disk.stat(metadata) is not None:
+            damage = _damage_in(disk, metadata, identity)
+            stored = read_stored(disk, metadata)
+    except (CorruptError, StorageError) as error:
+        damage = str(error)
     return FolderMetadata(
-        properties.get("directory.id", ""),
-        properties.get("cluster.id", ""),
-        stored,
-        properties.get(ROLES_PROPERTY, ""),
+        identity.directory_id, identity.cluster_id, stored, properties.get(ROLES_PROPERTY, ""), damage
     )
+
+
+def _damage_in(disk: Disk, folder: str, identity: Identity) -> str | None:
+    """Return the damage that a look at the folder finds. A second look must find it too, because the first one may have
+    met a writer."""
+    return find_voter_damage(disk, folder, identity) and find_voter_damage(disk, folder, identity)
 
 
 def newest_of(found: Mapping[int, FolderMetadata]) -> StoredMetadata | None:
@@ -63,31 +76,53 @@ def newest_of(found: Mapping[int, FolderMetadata]) -> StoredMetadata | None:
 
 
 def lost_voters(voters: VoterSet, found: Mapping[int, FolderMetadata]) -> list[int]:
-    """Return the voters whose folders are not there, are other ones, or have no metadata."""
-    return [voter.node_id for voter in voters if not _holds(found.get(voter.node_id), voter.directory_id)]
+    """Return the voters whose folders are not there or are other ones, or whose metadata is not there or damaged."""
+    return [voter.node_id for voter in voters if not _is_whole(found.get(voter.node_id), voter.directory_id)]
 
 
-def _holds(folder: FolderMetadata | None, directory_id: str) -> bool:
-    return folder is not None and folder.stored is not None and folder.directory_id == directory_id
+def damaged_voters(voters: VoterSet, found: Mapping[int, FolderMetadata]) -> dict[int, str]:
+    """Return the voters whose folders are there and hold damaged metadata, and the damage of each."""
+    return {
+        voter.node_id: one.damage
+        for voter in voters
+        if (one := found.get(voter.node_id)) is not None
+        and one.directory_id == voter.directory_id
+        and one.damage is not None
+    }
+
+
+def _is_whole(folder: FolderMetadata | None, directory_id: str) -> bool:
+    return (
+        folder is not None
+        and folder.stored is not None
+        and folder.damage is None
+        and folder.directory_id == directory_id
+    )
 
 
 def has_majority(voters: VoterSet, found: Mapping[int, FolderMetadata]) -> bool:
-    """Return whether the metadata of a majority of the voters is there."""
+    """Return whether the metadata of a majority of the voters is there and whole."""
     return len(voters) - len(lost_voters(voters, found)) >= voters.majority
 
 
 def folders_missing(voters: VoterSet, found: Mapping[int, FolderMetadata]) -> str:
-    """Return which of the voters' folders are not there, and what to do."""
-    lost = lost_voters(voters, found)
-    return (
-        f"the metadata of {len(voters) - len(lost)} of {len(voters)} voters is there: put back the folder of node"
-        f" {' or '.join(map(str, lost))}"
-    )
+    """Return which of the voters' folders are not there or damaged, and what to do."""
+    lost, damaged = lost_voters(voters, found), damaged_voters(voters, found)
+    missing = " or ".join(str(number) for number in lost if number not in damaged)
+    there = f"the metadata of {len(voters) - len(lost)} of {len(voters)} voters is {'whole' if damaged else 'there'}"
+    put_back = [f"put back the folder of node {missing}"] if missing else []
+    return f"{there}: {'; '.join([*describe_damage(damaged), *put_back])}"
+
+
+def describe_damage(damaged: Mapping[int, str]) -> list[str]:
+    """Return one clause for each damaged voter."""
+    return [f"that of node {number} is damaged ({reason})" for number, reason in damaged.items()]
 
 
 def quorum_lost(path: str, lack: str) -> QuorumLostError:
-    """Return the error for a cluster in which no majority of the voters can start. ``lack`` says which are missing."""
+    """Return the error for a cluster in which no majority of the voters can start. ``lack`` says which are missing or
+    damaged."""
     return QuorumLostError(
-        f"the cluster {path!r} cannot start: {lack}. If their disks are lost for good, `replog quorum recover {path}`"
-        " goes on with what is left, and says what that may lose"
+        f"the cluster {path!r} cannot start: {lack}. If nothing can be put back from their disks or from a copy,"
+        f" `replog quorum recover {path}` goes on with what is left, and says what that may lose"
     )

@@ -37,6 +37,7 @@ from pyreplog.runtime.node_folders import NODES_MAX, NodeFolders
 from pyreplog.runtime.node_roles import NodeRole, parsed_role, settled_roles, voters_of
 from pyreplog.runtime.quorum_folders import (
     FolderMetadata,
+    describe_damage,
     folders_missing,
     has_majority,
     newest_of,
@@ -80,6 +81,7 @@ class QuorumHost(ControllerHost):
         self._random = Random(SystemRandom().getrandbits(64))
         self._servers: dict[int, QuorumServer] = {}
         self._keys: dict[int, ReplicaKey] = {}
+        self._paused: set[int] = set()
         self._image = MetadataImage()
         self._stored: dict[int, StoredMetadata] = {}
         self._cluster_id = ""
@@ -93,7 +95,7 @@ class QuorumHost(ControllerHost):
         is converted first: REQUIRES the cluster's lock.
 
         A folder that cannot be read is left out: the start of its node reports it. Raises
-        :class:`QuorumLostError` if the metadata of a majority of the voters is not there.
+        :class:`QuorumLostError` if the metadata of a majority of the voters is not there or damaged.
         """
         folders = self._folders
         convert(folders.disk, folders.home, folders, self._clock, self._quorum_config())
@@ -108,10 +110,10 @@ class QuorumHost(ControllerHost):
         before: list[str] = []
         for number, disk in disks.items():
             folder, earlier = self._folders.of(number), self._folders.before(number)
-            one = read_folder(disk, folder)
+            one = read_folder(disk, folder, number)
             if one is not None:
                 found[number] = one
-            one = one if earlier == folder else read_folder(disk, earlier)
+            one = one if earlier == folder else read_folder(disk, earlier, number)
             if one is not None:
                 before.append(one.cluster_id)
         # The folders where the nodes were before say which cluster this is: the caller may list
@@ -220,6 +222,12 @@ class QuorumHost(ControllerHost):
         key = self._keys[node_id]
         return key.directory_id if key in self.newest_voters() else None
 
+    def damage_of(self, node_id: int) -> str | None:
+        """Return what is damaged in the metadata of a voter that runs; None for any other node. REQUIRES that no
+        machine runs."""
+        server = self._servers.get(node_id)
+        return None if server is None or self._keys[node_id] not in self.newest_voters() else server.raft.voter_failure
+
     def clear(self, disk: Disk, root: LogRoot) -> None:
         """Remove the metadata in a folder, whose node has no vote and does not run."""
         folder = f"{root.path}/{METADATA_FOLDER}"
@@ -265,6 +273,7 @@ class QuorumHost(ControllerHost):
         self._remember()
         self.voters = self.newest_voters()
         self._servers.pop(node_id, None)
+        self._paused.discard(node_id)
 
     def _remember(self) -> MetadataImage:
         image = self._image
@@ -321,13 +330,27 @@ class QuorumHost(ControllerHost):
     def lack(self) -> str | None:
         """Return why there is no controller, and what to do; None if a majority of the voters is up."""
         voters = self.newest_voters()
-        up = [voter.node_id for voter in voters if self._is_up(voter.node_id)]
-        down = [voter.node_id for voter in voters if voter.node_id not in up]
-        if len(up) >= voters.majority:
-            return None
+        numbers = [voter.node_id for voter in voters]
+        up = [number for number in numbers if self._is_up(number) and number not in self._paused]
         needed = voters.majority - len(up)
-        which = f"node {' or '.join(map(str, down))}" if needed == 1 else f"{needed} of the nodes {_listed(down)}"
-        return f"{len(up)} of {len(voters)} voters {'is' if 1 in (len(up), len(voters)) else 'are'} up: restart {which}"
+        if needed <= 0:
+            return None
+        damaged = {number: why for number in numbers if (why := self.damage_of(number)) is not None}
+        paused = [number for number in numbers if number in self._paused and number not in damaged]
+        down = [number for number in numbers if number not in up and number not in damaged and number not in paused]
+        ways = [*describe_damage(damaged)] if len(down) + len(paused) < needed else []
+        ways += [f"{way} {_some_of(which, needed)}" for way, which in (("restart", down), ("resume", paused)) if which]
+        return (
+            f"{len(up)} of {len(voters)} voters {'is' if 1 in (len(up), len(voters)) else 'are'} up:"
+            f" {('; ' if damaged else ' or ').join(ways)}"
+        )
+
+    def note_paused(self, node_id: int, *, is_paused: bool) -> None:
+        """Note that the server of a node was paused or goes on. REQUIRES that no machine runs."""
+        if is_paused:
+            self._paused.add(node_id)
+        else:
+            self._paused.discard(node_id)
 
     def newest_voters(self) -> VoterSet:
         """Return the newest set of voters that a server knows."""
@@ -337,7 +360,12 @@ class QuorumHost(ControllerHost):
 
     def _is_up(self, node_id: int) -> bool:
         server = self._servers.get(node_id)
-        return server is not None and server.failure is None and self._keys[node_id] in self.newest_voters()
+        return (
+            server is not None
+            and server.failure is None
+            and server.raft.voter_failure is None
+            and self._keys[node_id] in self.newest_voters()
+        )
 
     # ---------------------------------------------------------------------------------------- nodes
 
@@ -346,6 +374,13 @@ class QuorumHost(ControllerHost):
         if self.lack() is not None:
             return True  # waiting would not help
         return self.active_id is not None and bool(self.active_nodes())
+
+
+def _some_of(numbers: Sequence[int], needed: int) -> str:
+    """Return which of the nodes ``numbers`` must come back, of which ``needed`` suffice."""
+    if needed == 1 or len(numbers) == 1:
+        return f"node {' or '.join(map(str, numbers))}"
+    return f"{min(needed, len(numbers))} of the nodes {_listed(numbers)}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -32,15 +32,17 @@ __all__ = ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_on", "reco
 
 class StoredQuorum(NamedTuple):
     """The quorum by its nodes' folders. ``voters``: by the newest metadata; ``lost``: those whose metadata is not
-    there; ``ends``: the (epoch of the last record, offset behind it) of each metadata log that is there."""
+    there or damaged; ``ends``: the (epoch of the last record, offset behind it) of the sound beginning of each metadata
+    log that is there; ``damaged``: what is damaged in those that are there, by node."""
 
     voters: tuple[int, ...]
     lost: tuple[int, ...]
     ends: Mapping[int, tuple[int, int]]
+    damaged: Mapping[int, str]
 
     @property
     def has_majority(self) -> bool:
-        """Whether the metadata of a majority of the voters is there."""
+        """Whether the metadata of a majority of the voters is there and whole."""
         return len(self.voters) - len(self.lost) > len(self.voters) // 2
 
 
@@ -60,23 +62,25 @@ def stored_quorum(path: str | os.PathLike[str]) -> StoredQuorum:
         raise StorageError(errno.ENOENT, "no node's folder has the metadata of the cluster", folder)
     ends = {number: (one.stored.epoch, one.stored.end_offset) for number, one in found.items() if one.stored}
     voters = tuple(voter.node_id for voter in newest.voters)
-    return StoredQuorum(voters, tuple(lost_voters(newest.voters, found)), ends)
+    damaged = {number: one.damage for number, one in found.items() if one.damage is not None}
+    return StoredQuorum(voters, tuple(lost_voters(newest.voters, found)), ends, damaged)
 
 
 def recover_quorum(
     path: str | os.PathLike[str], *, permissions: Permissions = "owner", lock_timeout: float | None = 0
 ) -> QuorumRecovery:
-    """Let the cluster in ``path`` go on with the nodes whose folders are left, after a majority of its voters was lost
-    for good. **Acknowledged records and topics may be lost**; the result says which.
+    """Let the cluster in ``path`` go on with the nodes whose folders are left, after the metadata of a majority of its
+    voters was lost or damaged for good. **Acknowledged records and topics may be lost**; the result says which.
 
-    The surviving metadata log with the highest epoch and end counts from here on, and its node is the only voter.
+    The surviving metadata log with the highest epoch and end counts from here on, and its node is the only voter. A
+    damaged log counts up to its first damage.
     Every surviving copy of a partition is in doubt, so the longest of the latest leader epoch leads. Opening the
     cluster makes the lost nodes again, empty, inside the cluster's folder. Before the call, put back every folder that
     can be found: after it, a folder that comes back is an old copy.
 
     Raises LockedError (with the holder) while the cluster is open; ConfigError if ``path`` is no cluster with a
-    quorum, or if a majority of the voters is there, so that it opens as it is; StorageNotFoundError if no metadata
-    log survives.
+    quorum, or if the metadata of a majority of the voters is whole, so that it opens as it is; StorageNotFoundError if
+    no metadata log survives.
     """
     folder = os.path.abspath(folder_of(path))
     wait = cluster_wait(folder, lock_timeout)
@@ -120,7 +124,7 @@ def find_quorum(disk: Disk, path: str) -> tuple[dict[int, FolderMetadata], dict[
         )
     found: dict[int, FolderMetadata] = {}
     for number in range(1, folders.count + 1):
-        one = read_folder(disk, folders.of(number))
+        one = read_folder(disk, folders.of(number), number)
         if one is not None:
             found[number] = one
     if not found and disk.stat(folders.of(1)) is None:
@@ -129,7 +133,8 @@ def find_quorum(disk: Disk, path: str) -> tuple[dict[int, FolderMetadata], dict[
 
 
 def _check_lost(path: str, found: Mapping[int, FolderMetadata]) -> None:
-    """Raise :class:`ConfigError` if a majority of the voters is there, and :class:`StorageError` if no metadata is."""
+    """Raise :class:`ConfigError` if a majority of the voters is whole, and :class:`StorageError` if there is no
+    metadata."""
     newest = newest_of(found)
     if newest is None or not newest.end_offset or not len(newest.voters):
         raise StorageError(
@@ -142,7 +147,7 @@ def _check_lost(path: str, found: Mapping[int, FolderMetadata]) -> None:
     if has_majority(voters, found) and not _is_half_done(voters, found):
         there = len(voters) - len(lost_voters(voters, found))
         raise ConfigError(
-            f"nothing has to be recovered: the metadata of {there} of {len(voters)} voters of {path} is there, which is"
+            f"nothing has to be recovered: the metadata of {there} of {len(voters)} voters of {path} is whole, which is"
             " a majority. Open it with Cluster(path)"
         )
 

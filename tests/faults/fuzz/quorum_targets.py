@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from functools import cache
 from random import Random
 from typing import Final
 
 from crc32c import crc32c
 
+from pyreplog.controller import read_stored
 from pyreplog.controller.image_loader import ImageLoader
 from pyreplog.controller.image_store import StoredEnd, StoredMark, decode_mark, encode_mark
 from pyreplog.errors import CorruptError, PyreplogError
 from pyreplog.log.cluster_metadata import metadata_body, newest_metadata
-from pyreplog.quorum import RaftNode, TimerDue
+from pyreplog.quorum import RaftNode, TimerDue, find_voter_damage
 from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots, parse_snapshot_name
 from pyreplog.quorum.state_file import decode_state
 from pyreplog.testing import SimDisk
@@ -129,10 +131,14 @@ def _run(data: bytes) -> object:
             reader.check()
         except CorruptError:
             assert findings, "verify must see what the reader refuses"
+    with suppress(CorruptError):
+        read_stored(disk, FOLDER)
+    damage = find_voter_damage(disk, FOLDER, net.identities[1])
     endpoint = address_of_node(1)
     node = RaftNode.open(
         disk, FOLDER, net.identities[1], net.config, net.clock, Random(1), endpoint=endpoint, now_ns=net.now
     )
+    assert (damage is None) == (node.voter_failure is None), (damage, node.voter_failure)
     node.step(TimerDue(), net.now)
     return kind, findings, node.is_leader, bool(node.voter_failure)
 

@@ -24,6 +24,7 @@ from pyreplog.quorum import (
     TimerDue,
     Voter,
     VoterSet,
+    find_voter_damage,
     format_quorum,
 )
 from pyreplog.testing import SimClock, SimDisk
@@ -80,7 +81,8 @@ class QuorumNet:
         disk.sync_directory("node")
 
     def open(self, node_id: int) -> RaftNode:
-        """Open a node's folder."""
+        """Open a node's folder. The look at it before must say the same about damage."""
+        damage = find_voter_damage(self.disks[node_id], FOLDER, self.identities[node_id])
         node = self.nodes[node_id] = RaftNode.open(
             self.disks[node_id],
             FOLDER,
@@ -91,6 +93,7 @@ class QuorumNet:
             endpoint=address_of_node(node_id),
             now_ns=self.now,
         )
+        assert (damage is None) == (node.voter_failure is None), (damage, node.voter_failure)
         self.effects.setdefault(node_id, [])
         return node
 

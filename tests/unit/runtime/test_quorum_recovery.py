@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 import pyreplog
-from pyreplog import ConfigError, LockedError, QuorumLostError, StorageNotFoundError, recover_quorum
+from pyreplog import (
+    ConfigError,
+    LockedError,
+    QuorumLostError,
+    StorageNotFoundError,
+    recover_quorum,
+)
 from tests.unit.cli.support import Replog
 
 RECORDS = [b"%d" % number for number in range(20)]
@@ -88,6 +94,111 @@ def test_a_majority_is_refused(data: Path) -> None:
     assert recover_quorum(data).node_id == 3
     with pytest.raises(ConfigError, match=r"the metadata of 1 of 1 voters"):
         recover_quorum(data)
+
+
+def damage(path: Path, harms: dict[int, str]) -> None:
+    """Damage the metadata of some nodes: ``log``, in the middle; ``state``: garbage in quorum-state; ``mark``: gone."""
+    for number, how in harms.items():
+        folder = path / f"node-{number}" / "__cluster_metadata-0"
+        if how == "log":
+            (segment,) = folder.glob("*.log")
+            data = bytearray(segment.read_bytes())
+            data[len(data) // 2] ^= 1
+            segment.write_bytes(data)
+        elif how == "state":
+            (folder / "quorum-state").write_bytes(b"garbage")
+        else:
+            (folder / "replog.mark").unlink()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """All files of a folder."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("harms", [{1: "state", 2: "log"}, {2: "log", 3: "log"}, {1: "mark", 3: "state"}])
+def test_a_damaged_majority_is_refused_at_once_and_recovered(data: Path, harms: dict[int, str], replog: Replog) -> None:
+    """The error names the damaged voters and the command, and no file changes. Then the longest sound log goes on."""
+    damage(data, harms)
+    before = contents(data)
+    first, second = harms
+    named = f"1 of 3 voters is whole: that of node {first} is damaged .*; that of node {second} is damaged .*"
+    with pytest.raises(QuorumLostError, match=f"{named}replog quorum recover {data}"):
+        pyreplog.Cluster(data)
+    assert {name: data for name, data in contents(data).items() if "lock" not in name} == {
+        name: data for name, data in before.items() if "lock" not in name
+    }
+    described = replog("quorum", "describe", data)
+    assert (described.code, described.out.count("damaged, sound below offset")) == (1, 2)
+    done = recover_quorum(data)
+    assert done.losses == (), "every copy of the partitions is there"
+    assert harms.get(done.node_id) != "log", "a longer log is there"
+    with pyreplog.Cluster(data) as cluster:
+        assert values_in(cluster, 20) == RECORDS
+        with cluster.producer() as producer:
+            producer.send("orders", b"more").result()
+        assert {voter.node_id for voter in cluster.admin.describe_quorum().voters} >= {done.node_id}
+    with pyreplog.Cluster(data) as cluster:
+        assert values_in(cluster, 21) == [*RECORDS, b"more"]
+
+
+def test_all_logs_are_damaged(data: Path) -> None:
+    """The recovery goes on from the longest sound beginning, and says up to which offset it knows the metadata."""
+    sound = {}
+    for number in (1, 2, 3):
+        (segment,) = (data / f"node-{number}" / "__cluster_metadata-0").glob("*.log")
+        content = bytearray(segment.read_bytes())
+        content[len(content) - 40 * number] ^= 1  # node 1 is sound the longest
+        segment.write_bytes(content)
+        sound[number] = len(content) - 40 * number
+    with pytest.raises(QuorumLostError, match="0 of 3 voters is whole"):
+        pyreplog.Cluster(data)
+    done = recover_quorum(data)
+    with pyreplog.Cluster(data) as cluster:
+        assert cluster.admin.topics() == ["orders"]
+        assert values_in(cluster, 20) == RECORDS
+    assert done.known_offset > 0
+
+
+def test_one_damaged_and_one_lost_voter(data: Path) -> None:
+    """The error names both, and makes no folder for the lost one."""
+    damage(data, {1: "log"})
+    lose(data, {1, 3})
+    with pytest.raises(
+        QuorumLostError, match=r"1 of 3 voters is whole: that of node 1 is .*; put back the folder of node 2"
+    ):
+        pyreplog.Cluster(data)
+    assert not (data / "node-2").exists()
+
+
+@pytest.mark.parametrize("how", ["log", "state", "mark"])
+def test_one_damaged_voter_is_no_loss(data: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The cluster opens with the other two, and there is nothing to recover. On request the voter is whole again."""
+    damage(data, {2: how})
+    with pytest.raises(ConfigError, match="nothing has to be recovered: the metadata of 2 of 3 voters"):
+        recover_quorum(data)
+    with pyreplog.Cluster(data) as cluster:
+        assert "node 2 does not vote, because its metadata is damaged" in caplog.text
+        assert values_in(cluster, 20) == RECORDS
+        cluster.node(3).kill()
+        assert cluster._controller.lack() == "1 of 3 voters is up: restart node 3"
+        cluster.node(3).restart()
+        cluster.admin.replace_node(2)
+        cluster.node(3).kill()
+        cluster.admin.create_topic("more", replication_factor=1)
+
+
+def test_paused_voters_are_not_up(data: Path) -> None:
+    """An error says which voters must go on."""
+    with pyreplog.Cluster(data) as cluster:
+        cluster.node(1).pause()
+        assert cluster._controller.lack() is None
+        cluster.node(2).pause()
+        assert cluster._controller.lack() == "1 of 3 voters is up: resume node 1 or 2"
+        cluster.node(1).kill()
+        assert cluster._controller.lack() == "1 of 3 voters is up: restart node 1 or resume node 2"
+        cluster.node(2).resume()
+        cluster.admin.create_topic("more")
 
 
 def test_an_open_cluster_is_refused(data: Path) -> None:
@@ -188,5 +299,6 @@ def test_the_command_describes_the_folders(replog: Replog, data: Path) -> None:
     described = replog("quorum", "describe", data, "--json")
     assert (described.code, "replog quorum recover" in described.err) == (1, True)
     first, second, third = described.objects()
-    assert first == {"node": 1, "voter": True, "epoch": None, "log_end_offset": None} == {**third, "node": 1}
+    absent = {"node": 1, "voter": True, "epoch": None, "log_end_offset": None, "damage": None}
+    assert first == absent == {**third, "node": 1}
     assert second["log_end_offset"] > 0

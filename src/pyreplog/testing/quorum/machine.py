@@ -26,6 +26,7 @@ from pyreplog.quorum import (
     SnapshotInstalled,
     TimerDue,
     VoterSet,
+    find_voter_damage,
     format_quorum,
 )
 from pyreplog.testing.clock import SimClock
@@ -140,10 +141,12 @@ class QuorumMachine:
         world = self.world
         self.life += 1
         self.disk_failed = False
+        identity = Identity(self.node_id, self.directory_id, CLUSTER_ID)
+        damage = find_voter_damage(self.disk, self.folder, identity)
         self.node = world.node_class.open(
             self.disk,
             self.folder,
-            Identity(self.node_id, self.directory_id, CLUSTER_ID),
+            identity,
             world.options.config._replace(bootstrap=tuple(world.bootstrap(self.node_id))),
             world.clock,
             Random(world.random.getrandbits(64)),
@@ -154,7 +157,13 @@ class QuorumMachine:
         self.fold = Fold()
         self._log, self._log_start, self._turns = [], -1, 0
         self._led_epoch = -1
-        if self.node.voter_failure is None and self.node.storage.failure is None:
+        is_whole = self.node.voter_failure is None and self.node.storage.failure is None
+        if is_whole != (damage is None):
+            raise AssertionError(
+                f"node {self.node_id}: a look at its files and their opening differ: {damage!r},"
+                f" {self.node.voter_failure!r}"
+            )
+        if is_whole:
             self.injured = False
         elif not self.injured:
             raise AssertionError(
