@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -27,6 +28,7 @@ from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack
 from pyreplog.runtime.at_exit import forget, remember
 from pyreplog.runtime.log_opening import LogOpening, log_name
+from pyreplog.runtime.log_place import LogPart, LogPlace, close_parts
 from pyreplog.runtime.log_reading import LogReading
 from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.open_options import OpenOptions
@@ -125,8 +127,12 @@ class Log(LogReading):
         view: WriterView | ReaderView | CommittedView,
         writer: LogWriter | None,
         watcher: SpoolWatcher | None,
+        place: LogPlace,
     ) -> None:
         """Made by :func:`open_log`."""
+        #: Where the log lies, and the objects that close with it: named readers, queues, tables.
+        self._place = place
+        self._parts: weakref.WeakSet[LogPart] = weakref.WeakSet()
         self._path = path
         self._name = log_name(path)
         self._view = view
@@ -389,7 +395,10 @@ class Log(LogReading):
         Ctrl-C interrupted, and waits for one that another thread runs. Raises the first failure; the log is closed
         all the same."""
         self._closed = True
-        _close(self._view, self._writer, self._watcher)
+        try:
+            close_parts(self._parts)
+        finally:
+            _close(self._view, self._writer, self._watcher)
 
     def __enter__(self) -> Log:
         self._check()

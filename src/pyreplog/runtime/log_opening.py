@@ -20,6 +20,7 @@ from pyreplog.runtime.folder_opening import (
     open_for_writing,
 )
 from pyreplog.runtime.locking import log_wait
+from pyreplog.runtime.log_place import LogPlace
 from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.open_options import OpenOptions, ViewOptions, WriterOptions
 from pyreplog.runtime.spool_watcher import SpoolWatcher
@@ -29,7 +30,7 @@ from pyreplog.system import SystemClock, anchored
 __all__ = ["LogOpening", "log_name"]
 
 T = TypeVar("T")
-MakeLog = Callable[[str, WriterView | ReaderView | CommittedView, LogWriter | None, SpoolWatcher | None], T]
+MakeLog = Callable[[str, WriterView | ReaderView | CommittedView, LogWriter | None, SpoolWatcher | None, LogPlace], T]
 
 
 def log_name(folder: str) -> str:
@@ -54,7 +55,7 @@ class LogOpening:
         self._wait = log_wait(folder, options.lock_timeout)
 
     def open(self, mode: str, make: MakeLog[T]) -> T:
-        """Return the log that ``make`` makes of its folder, view, writer and spool watcher."""
+        """Return the log that ``make`` makes of its folder, view, writer, spool watcher and place."""
         if mode == "r":
             return self._open_to_read(make)
         if self._reading.above_high_watermark:
@@ -70,7 +71,7 @@ class LogOpening:
         options = self._options
         options.check_reading()
         reader = open_for_reading(self._disk, self._place, options.topic, options.partition)
-        return make(self._folder, self._reading.view_of(reader, self._disk), None, None)
+        return make(self._folder, self._reading.view_of(reader, self._disk), None, None, self._where())
 
     def _open_to_write(self, make: MakeLog[T]) -> T:
         # The writer is noted in `made` in the step that makes it: an exception of a signal handler
@@ -91,8 +92,9 @@ class LogOpening:
             writer = self._wait.call(partial(self._open_or_take_over, attempt))
             if self._options.disk is None:  # other processes do not reach a simulated disk
                 watcher = SpoolWatcher(self._disk, self._place, self._clock, writer)
-            view = WriterView(writer, self._reading.max_batch_bytes)
-            return make(self._folder, CommittedView(view) if self._reading.committed else view, writer, watcher)
+            whole = WriterView(writer, self._reading.max_batch_bytes)
+            view = CommittedView(whole) if self._reading.committed else whole
+            return make(self._folder, view, writer, watcher, self._where())
         except BaseException:
             if watcher is not None:
                 watcher.stop()
@@ -101,6 +103,9 @@ class LogOpening:
                     writer.close()
                 forget(writer)
             raise
+
+    def _where(self) -> LogPlace:
+        return LogPlace(self._disk, self._place, self._clock, self._reading)
 
     def _open_or_take_over(self, attempt: Callable[[], LogWriter]) -> LogWriter:
         try:
