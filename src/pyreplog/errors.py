@@ -55,6 +55,7 @@ __all__ = [
     "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
     "NotLeaderError",
+    "DeserializationError",
     "NoRecordError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
@@ -435,6 +436,24 @@ class OffsetOutOfRangeError(PyreplogError, LookupError):
         self.start = start
         self.end = end
         super().__init__(f"offset {asked} is outside {log}, which holds offsets {start} up to (not including) {end}")
+
+
+class DeserializationError(PyreplogError, ValueError):
+    """A deserializer of a consumer raised; ``__cause__`` has its exception.
+
+    The consumer's position stays at the record (``topic``, ``partition``, ``offset``), so every read raises this again.
+    ``consumer.seek(topic, partition, offset + 1)`` goes on behind it. ``field`` is ``"key"`` or ``"value"``.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, field: str, cause: BaseException) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.field = field
+        super().__init__(
+            f"the {field} of the record at offset {offset} of {topic}-{partition} cannot be deserialized:"
+            f" {type(cause).__name__}: {cause}. seek({topic!r}, {partition}, {offset + 1}) goes on behind it"
+        )
 
 
 class NoRecordError(PyreplogError, IndexError):

@@ -32,7 +32,7 @@ def test_every_error_is_exported_and_documented(kind: type[errors.PyreplogError]
 def test_every_error_can_be_sent_to_another_process(kind: type[errors.PyreplogError]) -> None:
     """Else a pool of processes breaks, or waits for ever, where one of them raised it. Text, attributes and errno
     arrive."""
-    numbers = {"asked": 1, "start": 2, "end": 3, "position": 4, "waited_ms": 7.0, "waited_s": 8.0}
+    numbers = {"asked": 1, "start": 2, "end": 3, "position": 4, "offset": 6, "waited_ms": 7.0, "waited_s": 8.0}
     known = {"error": errors.StorageError(5, "Input/output error", "/x"), **numbers}
     if inspect.isfunction(kind.__init__):
         made = kind(**{name: known.get(name, name) for name in inspect.signature(kind).parameters})

@@ -10,17 +10,17 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.records import Steps
 from pyreplog.client import Acks, Completion
 from pyreplog.config import check_seconds, whole
-from pyreplog.errors import ClosedError, NoThreadError
-from pyreplog.ports import Buffer, Headers
+from pyreplog.errors import ClosedError, DeserializationError, NoThreadError
+from pyreplog.ports import Headers
 from pyreplog.record import Ack, Record
-from pyreplog.runtime import ANSWER_TIMEOUT_S, topics_of
+from pyreplog.runtime import ANSWER_TIMEOUT_S, OnDelivery, SendExtras, topics_of
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 
@@ -74,6 +74,9 @@ class Producer:
         """Use ``cluster.producer()`` to make one."""
         self._producer = producer
         self._calls = calls
+        # The producer's own thread must not call a function that belongs to the event loop.
+        self._on_delivery = producer._functions.on_delivery
+        producer._functions = producer._functions._replace(on_delivery=None)
         self._lines: dict[str, _TopicQueue] = {}
         """The coroutines that wait for a topic's first metadata, by topic."""
         self._closing: asyncio.Future[None] | None = None
@@ -84,37 +87,62 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: Buffer | None,
+        value: Any,
         *,
-        key: Buffer | None = None,
+        key: Any = None,
         partition: int | None = None,
         headers: Headers = (),
         timestamp: int | datetime | None = None,
+        on_delivery: OnDelivery | None = None,
+        acks: Literal["all", -1, 1, 0] | None = None,
+        timeout: float | None = None,
     ) -> Ack:
         """Send one record soon and return its :class:`Ack`: ``await ack``.
 
-        It waits only for the first metadata of a topic, and for buffer space.
+        It waits only for the first metadata of a topic, and for buffer space. Serializers and
+        ``on_delivery`` are called on the event loop; an exception of ``on_delivery`` goes to the
+        loop's exception handler. See :meth:`pyreplog.Producer.send`.
         """
+        extras: SendExtras | None = None
+        call = on_delivery or self._on_delivery
+        if self._producer._has_functions or call is not None or acks is not None or timeout is not None:
+            extras = SendExtras.checked(self._on_loop(call), acks, timeout)
+            functions = self._producer._functions
+            value, key = functions.value_of(value), functions.key_of(key)
         if not (self._calls.waiting_count or topic in self._lines or self._closing is not None):
-            ack = self._producer._offer(topic, value, key, partition, headers, timestamp)
+            ack = self._producer._offer(topic, value, key, partition, headers, timestamp, extras)
             if ack is not None:
                 return ack
-        send = partial(
-            self._producer.send, topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
-        )
+        if extras is not None:
+            send = partial(self._producer._send_apart, topic, value, key, partition, headers, timestamp, extras)
+        else:
+            send = partial(
+                self._producer.send, topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+            )
         return await self._in_turn(topic, send)
+
+    def _on_loop(self, call: OnDelivery | None) -> OnDelivery | None:
+        """Return a function for the producer's thread that has the running event loop call ``call``."""
+        if call is None or not callable(call):
+            return call
+        loop = asyncio.get_running_loop()
+        return lambda metadata, error: loop.call_soon_threadsafe(call, metadata, error)
 
     async def send_many(
         self,
         topic: str,
-        values: Iterable[Buffer | None],
+        values: Iterable[Any],
         *,
-        keys: Sequence[Buffer | None] | None = None,
+        keys: Sequence[Any] | None = None,
         partition: int | None = None,
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int | datetime] | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Acks:
-        """Send many records, each as :meth:`send` would; return their :class:`Acks` to await."""
+        """Send many records, each as :meth:`send` would; return their :class:`Acks` to await.
+
+        Serializers are called in a thread.
+        """
         send = partial(
             self._producer.send_many,
             topic,
@@ -123,7 +151,19 @@ class Producer:
             partition=partition,
             headers=headers,
             timestamps=timestamps,
+            on_delivery=self._on_loop(on_delivery or self._on_delivery),
         )
+        return await self._in_turn(topic, send)
+
+    async def send_arrow(
+        self, topic: str, table: object, *, partition: int | None = None, on_delivery: OnDelivery | None = None
+    ) -> Acks:
+        """Send the rows of an Arrow table; return their :class:`Acks` to await.
+
+        See :meth:`pyreplog.Producer.send_arrow`.
+        """
+        call = self._on_loop(on_delivery or self._on_delivery)
+        send = partial(self._producer.send_arrow, topic, table, partition=partition, on_delivery=call)
         return await self._in_turn(topic, send)
 
     async def _in_turn(self, topic: str, send: Callable[[], T]) -> T:
@@ -273,17 +313,29 @@ class Consumer:
         while await self._fill(patience, count_max):
             count = len(self._left) if count_max is None else min(count_max, len(self._left))
             # A cancelled poll may be adding to it.
-            records = [record for _ in range(count) for record in self._pick()]
+            records: list[Record] = []
+            try:
+                for _ in range(count):
+                    records += self._pick()
+            except DeserializationError:
+                if not records:
+                    raise
             if records:
                 return records
         return []
 
     def _pick(self) -> list[Record]:
-        """Return the next record in a list, or an empty list if a cancelled seek took it just now."""
+        """Return the next record in a list, or an empty list if a cancelled seek took it just now.
+
+        Raises DeserializationError, and leaves the record where it is.
+        """
         try:
-            return [self._left.popleft()]
+            record = self._left.popleft()
         except IndexError:
             return []
+        if not self._consumer._decodes:
+            return [record]
+        return self._consumer._deserializers.apply_all([record], self._left.extendleft)
 
     async def _fill(self, patience: float | None, count_max: int | None) -> bool:
         """Wait for a record to hand out; return False after ``patience`` seconds without one."""

@@ -25,7 +25,14 @@ from pyreplog.runtime import LockWait, TopicDescription
 from pyreplog.values import TopicPartition
 
 if TYPE_CHECKING:
-    from pyreplog.runtime import ClusterReaderSettings, ClusterSettings
+    from pyreplog.runtime import (
+        ClusterReaderSettings,
+        ClusterSettings,
+        Deserializer,
+        OnDelivery,
+        Partitioner,
+        Serializer,
+    )
 
 __all__ = ["Cluster", "ClusterNode", "ClusterReader"]
 
@@ -39,6 +46,10 @@ class ProducerSettings(TypedDict, total=False):
     delivery_timeout_ms: int
     max_block_ms: int
     enable_idempotence: bool | None
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    partitioner: Partitioner | None
+    on_delivery: OnDelivery | None
 
 
 class ConsumerSettings(TypedDict, total=False):
@@ -50,6 +61,8 @@ class ConsumerSettings(TypedDict, total=False):
     fetch_min_bytes: int
     read_from: Literal["leader", "follower"]
     timeout: float | None
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
 
 
 class ReaderSettings(TypedDict, total=False):
@@ -57,6 +70,8 @@ class ReaderSettings(TypedDict, total=False):
 
     auto_offset_reset: Literal["earliest", "latest", "none"]
     max_poll_records: int
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
 
 
 class Cluster:

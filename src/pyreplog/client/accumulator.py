@@ -138,10 +138,12 @@ class ProducerBatch:
 
     ``data`` is handed over with each sending and comes back if it is refused. ``sequence``: its
     place in its queue. ``numbers``: the producer id, epoch and base sequence in its header.
-    ``sent``: a leader may have seen these. ``unsure``: it may have been appended.
+    ``sent``: a leader may have seen these. ``unsure``: it may have been appended. ``acks``: None, or
+    other ones than its producer's.
     """
 
     __slots__ = (
+        "acks",
         "count",
         "data",
         "deadline_ns",
@@ -176,6 +178,7 @@ class ProducerBatch:
         self.numbers = numbers
         self.sent = False
         self.unsure = False
+        self.acks: int | None = None
 
 
 class PartitionQueue:
@@ -475,6 +478,16 @@ class PartitionQueue:
             return []
         self.ready.extendleft([batch for batch in reversed(refused) if batch.sequence > self.passed])
         return [batch for batch in refused if batch.sequence < self.passed]
+
+    def withdraw(self, batch: ProducerBatch) -> bool:
+        """Remove ``batch``; return False if it is in flight or settled."""
+        if batch in self.ready:
+            self.ready.remove(batch)
+            return True
+        if batch in self.refused:
+            self.refused.remove(batch)
+            return True
+        return False
 
     def drain(self) -> list[ProducerBatch]:
         """Remove and return all batches that are not in flight."""

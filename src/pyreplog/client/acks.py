@@ -35,6 +35,12 @@ class Acks(Sequence[Ack]):
         self._runs = runs
         self._order = order
 
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The batches of the records, with the place of the records in each; not in the order sent if the records were
+        spread over partitions."""
+        return self._runs
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
             "Acks cannot be copied or pickled: they belong to a log or cluster of this process; send their result()"

@@ -6,18 +6,15 @@ for which the runtime has a blocking interface.
 * A refusal that proves that nothing was appended is retried, with growing pauses, until the
   delivery timeout.
 * An idempotent producer (the default with acks=all) also sends a batch again that may have been
-  appended. Leaders recognise it by its sequence numbers, even after an election, and answer with
-  the offsets of the first append. The outcome is unknown, and reported as such, only if no leader
-  answers before the delivery timeout.
+  appended. Leaders recognise it by its sequence numbers, and answer with the offsets of the first
+  append. The outcome is unknown only if no leader answers before the delivery timeout.
 * A producer that is not idempotent never sends such a batch again: its outcome is unknown.
-* In each partition the log has the records in the order of ``send``. An idempotent producer ensures
-  this by sequence numbers. Without them, if a batch is refused and a later one already in flight is
-  not, the refused batch fails. ``max_in_flight=1`` avoids this, and is required if the transport
-  reorders messages.
+* In each partition the log has the records in the order of ``send``. Without sequence numbers, if
+  a batch is refused and a later one already in flight is not, the refused batch fails;
+  ``max_in_flight=1`` avoids this, and is required if the transport reorders messages.
 
 Source: Kafka's ``Sender``, ``TransactionManager`` (KIP-98; KIP-360: only the partition that needs
-it gets a new producer epoch, and only when none of its batches is in flight) and
-``RecordAccumulator``.
+it gets a new epoch, when none of its batches is in flight) and ``RecordAccumulator``.
 """
 
 from __future__ import annotations
@@ -34,20 +31,29 @@ from pyreplog.client.failures import Failures
 from pyreplog.client.outcome import BatchResult, Owner
 from pyreplog.client.producer_config import ProducerConfig
 from pyreplog.client.producer_id import ProducerId
-from pyreplog.client.refusals import NOT_APPENDED, UNKNOWN, no_leader, not_appended, outcome_unknown
+from pyreplog.client.refusals import (
+    NOT_APPENDED,
+    UNKNOWN,
+    given_up,
+    no_leader,
+    not_appended,
+    outcome_unknown,
+    refused_with,
+    too_late,
+)
 from pyreplog.client.retries import tell_retry
 from pyreplog.client.router import Router, backoff_ns
-from pyreplog.client.topic_queues import TopicQueues
+from pyreplog.client.timed_batches import TimedBatches
+from pyreplog.client.topic_queues import TopicQueues, check_lengths
 from pyreplog.errors import (
     ClosedError,
-    ConfigError,
     LeaderNotAvailableError,
     PyreplogError,
     UnknownTopicError,
     cluster_error,
 )
 from pyreplog.ports import Address, Buffer, Clock, Headers, Random, Transport
-from pyreplog.record import HEADER_SIZE, Ack, stamp
+from pyreplog.record import Ack, stamp
 from pyreplog.wire import (
     NO_ERROR,
     ErrorCode,
@@ -107,8 +113,8 @@ class Producer:
         self._active: dict[tuple[str, int], PartitionQueue] = {}  # with work to do
         self._in_flight: dict[int, int] = {}  # requests by node
         self._ledger = UnackedBatches()
+        self._timed = TimedBatches()
         self.failures = Failures()
-        """The records that were not acknowledged, for callers that never check an ack."""
         self._retry_ns: int | None = None
         self._refresh_ns = clock.monotonic_ns() + self.config.metadata_max_age_ms * 1_000_000
         self._closed = False
@@ -130,7 +136,7 @@ class Producer:
 
     def want(self, topic: str) -> None:
         """Ask the cluster for the topic, unless it is known."""
-        if self._router.topic(topic) is None:
+        if not self.has_heard_of(topic):
             self._router.want(topic)
 
     def refresh(self, topic: str) -> None:
@@ -139,7 +145,7 @@ class Producer:
             self._router.want(topic)
         queues = self._topics.get(topic)
         if queues is not None:
-            size_max, alone_max = self._limits(topic)
+            size_max, alone_max = self.limits(topic)
             for queue in queues.queues:
                 queue.limit(size_max, alone_max)
 
@@ -182,27 +188,27 @@ class Producer:
         values: Sequence[Buffer | None],
         *,
         keys: Sequence[Buffer | None] | None = None,
-        partition: SupportsIndex | None = None,
+        partition: SupportsIndex | list[int] | None = None,
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
         """Queue many records, each as :meth:`send` would. REQUIRES :meth:`knows`.
 
-        ``keys``, ``headers`` and ``timestamps``, if given, must be as long as ``values``. If one
-        record is refused, none is queued.
+        ``keys``, ``headers`` and ``timestamps``, if given, must be as long as ``values``, and so
+        must a list of partitions. If one record is refused, none is queued.
         """
-        for name, given in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
-            if given is None:
-                continue
-            if not hasattr(given, "__len__") or isinstance(given, (str, bytes, bytearray, memoryview)):
-                raise TypeError(f"{name} are a list, with one for each value, not {type(given).__name__}")
-            if len(given) != len(values):
-                raise ConfigError(f"{len(values)} values but {len(given)} {name}")
+        check_lengths(len(values), keys=keys, headers=headers, timestamps=timestamps)
         queues = self._queues_of(topic)
         queues.queues[0].check(values, keys, headers, timestamps)
         stamp_ms = self._clock.wall_ms()
-        if keys is not None and partition is None:
-            return self._spread(queues, values, keys, headers, timestamps, stamp_ms)
+        groups: dict[int, list[int]] | None = None
+        if isinstance(partition, list):
+            groups = queues.by_number(partition)
+        elif keys is not None and partition is None:
+            groups = queues.by_partition(keys)
+        if groups is not None:
+            return queues.spread(groups, values, keys, headers, timestamps, stamp_ms, self._now_ns, self._active)
+        assert not isinstance(partition, list), "a list of partitions is spread"
         runs: list[Run] = []
         taken = 0
         while taken < len(values):
@@ -212,35 +218,34 @@ class Producer:
             runs.append(run)
         return Acks(runs)
 
-    def _spread(
+    def send_apart(
         self,
-        queues: TopicQueues,
-        values: Sequence[Buffer | None],
-        keys: Sequence[Buffer | None],
-        headers: Sequence[Headers] | None,
-        timestamps: Sequence[int | datetime] | None,
-        stamp_ms: int,
-    ) -> Acks:
-        """Group the records by partition, fill the batches of each, and note the place of each
-        record."""
-        order: list[tuple[BatchResult, int]] = [None] * len(values)  # type: ignore[list-item]
-        runs: list[Run] = []
-        for number, indexes in queues.by_partition(keys).items():
-            queue = queues.queues[number]
-            part = [values[index] for index in indexes]
-            part_keys = [keys[index] for index in indexes]
-            part_headers = None if headers is None else [headers[index] for index in indexes]
-            part_stamps = None if timestamps is None else [timestamps[index] for index in indexes]
-            taken = 0
-            self._active[queues.topic, number] = queue  # as in send
-            while taken < len(part):
-                before = taken
-                run, taken = queue.extend(part, part_keys, part_headers, part_stamps, stamp_ms, taken, self._now_ns())
-                outcome, first, _ = run
-                for place in range(before, taken):
-                    order[indexes[place]] = (outcome, first + place - before)
-                runs.append(run)
-        return Acks(runs, order)
+        topic: str,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        partition: SupportsIndex | None = None,
+        headers: Headers = (),
+        timestamp: SupportsIndex | datetime | None = None,
+        acks: int | None = None,
+        timeout_ns: int | None = None,
+    ) -> tuple[BatchResult, int]:
+        """Queue one record as :meth:`send` does; return (its batch, its index there).
+
+        With ``acks`` (None: the producer's) or ``timeout_ns`` (None: none of its own) the record is
+        alone in its batch, behind all earlier records of its partition. When ``timeout_ns`` passes
+        before its answer, it fails if it was not sent, and its outcome is unknown if it was.
+        """
+        queue = self._queues_of(topic).queue_for(key, partition)
+        self._active[topic, queue.partition] = queue  # as in send
+        stamp_ms = self._clock.wall_ms() if timestamp is None else timestamp
+        if acks is None and timeout_ns is None:  # the caller needs the place alone
+            return queue.append(value, key, headers, stamp_ms, self._now_ns)
+        queue.seal()
+        outcome, index = queue.append(value, key, headers, stamp_ms, self._now_ns)
+        queue.seal()
+        self._timed.set(queue, queue.ready[-1], acks, None if timeout_ns is None else self._now_ns() + timeout_ns)
+        return outcome, index
 
     def _queues_of(self, topic: str) -> TopicQueues:
         if self._closed:
@@ -253,19 +258,12 @@ class Producer:
             queues.resize(count, partial(self._new_queue, topic))
         return queues
 
-    def _limits(self, topic: str) -> tuple[int, int]:
+    def limits(self, topic: str) -> tuple[int, int]:
         """Return the most bytes of a batch of several records, and of a batch of one."""
-        size_max, alone_max = self.config.batch_size_max, self.config.record_size_max
-        if self._batch_limit is not None:
-            several, alone = self._batch_limit(topic)
-            size_max = max(min(size_max, several), HEADER_SIZE + 1)
-            # A topic may have a lower limit: then a too large record is sent and the leader
-            # refuses it.
-            alone_max = max(alone_max, alone)
-        return size_max, alone_max
+        return self.config.limits(None if self._batch_limit is None else self._batch_limit(topic))
 
     def _new_queue(self, topic: str, partition: int) -> PartitionQueue:
-        size_max, alone_max = self._limits(topic)
+        size_max, alone_max = self.limits(topic)
         queue = PartitionQueue(
             self._owner, self._ledger, topic, partition, size_max, alone_max, self.config.delivery_timeout_ms
         )
@@ -281,6 +279,9 @@ class Producer:
     def next_wake_ns(self) -> int | None:
         """The time at which :meth:`poll` must run even if no message arrives."""
         wake = self._retry_ns if self._active else None
+        if self._timed.entries:
+            late_ns = self._timed.next_ns
+            wake = late_ns if wake is None else min(wake, late_ns)
         for _, _, until_ns in self._calls.open.values():
             if wake is None or until_ns < wake:
                 wake = until_ns
@@ -323,6 +324,8 @@ class Producer:
         It never waits; ``timeout_ns`` only makes all ``poll`` methods alike.
         """
         happened = self._calls.poll()
+        if self._timed.entries:
+            self._end_late()
         while self._active and self._send_ready():
             happened = True
         router = self._router
@@ -336,7 +339,7 @@ class Producer:
             self._refresh_ns = now + self.config.metadata_max_age_ms * 1_000_000
             for topic in self._topics:
                 self._router.want(topic)
-        requests: dict[int, list[tuple[PartitionQueue, ProducerBatch]]] = {}
+        requests: dict[tuple[int, int], list[tuple[PartitionQueue, ProducerBatch]]] = {}
         retry: int | None = None
         for key, queue in list(self._active.items()):
             if queue.refused:
@@ -375,13 +378,19 @@ class Producer:
             batch = queue.take()
             if batch is not None:
                 queue.number(batch)
-                requests.setdefault(node, []).append((queue, batch))
+                acks = self.config.acks if batch.acks is None else batch.acks
+                requests.setdefault((node, acks), []).append((queue, batch))
             if queue.open is None and not queue.ready:
                 del self._active[key]
         self._retry_ns = retry
-        for node, entries in requests.items():
-            self._send_request(node, entries)
+        for (node, acks), entries in requests.items():
+            self._send_request(node, acks, entries)
         return bool(requests)
+
+    def _end_late(self) -> None:
+        """Fail the batches whose own timeout has passed."""
+        for queue, batch in self._timed.take_late(self._now_ns()):
+            self._fail(batch, too_late(queue, batch, is_in_flight=not queue.withdraw(batch)))
 
     def _lose(self, queue: PartitionQueue, count: int) -> None:
         """Fail the batches of a partition that no longer exists.
@@ -392,7 +401,7 @@ class Producer:
             gone = UnknownTopicError(
                 f"{queue.topic!r} has partitions 0 to {count - 1} since it was re-created, not {queue.partition}"
             )
-            self._fail(batch, outcome_unknown(queue, batch, str(gone)) if batch.unsure else gone)
+            self._fail(batch, refused_with(queue, batch, gone))
 
     def _wake_at(self, at_ns: int) -> None:
         if self._retry_ns is None or at_ns < self._retry_ns:
@@ -409,14 +418,14 @@ class Producer:
                 error = no_leader(queue, error)
             else:
                 error = not_appended(error)
-            self._fail(late, outcome_unknown(queue, late, str(error)) if late.unsure else error)
+            self._fail(late, refused_with(queue, late, error))
         if until is None:
             return None
         if self._producer_id.retry_ns > now:
             until = min(until, self._producer_id.retry_ns)
         return min(until, queue.paused_until_ns) if queue.paused_until_ns > now else until
 
-    def _send_request(self, node: int, entries: list[tuple[PartitionQueue, ProducerBatch]]) -> None:
+    def _send_request(self, node: int, acks: int, entries: list[tuple[PartitionQueue, ProducerBatch]]) -> None:
         topics: dict[str, list[PartitionProduceData]] = {}
         parts: list[TopicProduceData] = []
         for queue, batch in entries:
@@ -428,9 +437,9 @@ class Producer:
             else:
                 topics[topic_id] = [data]
                 parts.append(TopicProduceData(topic_id, topics[topic_id]))
-        body = ProduceRequest(self.config.acks, self.config.request_timeout_ms, parts)
+        body = ProduceRequest(acks, self.config.request_timeout_ms, parts)
         peer = self._router.addresses.get(node)
-        if self.config.acks == 0:
+        if acks == 0:
             sent = peer is not None and self._calls.send_oneway(peer, body)
         else:
             sent = peer is not None and self._calls.send(peer, body, partial(self._answered, node, entries))
@@ -439,8 +448,10 @@ class Producer:
                 queue.batches_in_flight.pop(batch.sequence, None)
                 self._refuse(queue, batch, ErrorCode.LEADER_NOT_AVAILABLE, node)
             return
-        if self.config.acks == 0:
-            for _, batch in entries:
+        if acks == 0:
+            for queue, batch in entries:
+                queue.batches_in_flight.pop(batch.sequence, None)
+                queue.passed = max(queue.passed, batch.sequence)
                 batch.data = None
                 batch.outcome.succeed(-1, -1)
                 self._ledger.close(batch.outcome)
@@ -459,6 +470,9 @@ class Producer:
         for queue, batch in entries:
             queue.in_flight -= 1
             queue.batches_in_flight.pop(batch.sequence, None)
+            if batch.outcome.settled:  # its own timeout passed before this answer
+                queue.passed = max(queue.passed, batch.sequence)
+                continue
             route = self._routes[queue.topic]
             result = results.get((queue.topic, queue.partition))
             if result is not None and result.error_code == NO_ERROR:
@@ -487,15 +501,13 @@ class Producer:
             return
         if code in UNKNOWN:
             queue.passed = max(queue.passed, batch.sequence)
-            self._fail(
-                batch,
-                outcome_unknown(queue, batch, _NO_ANSWER if result is None else str(cluster_error(code, details))),
-            )
+            reason = _NO_ANSWER if result is None else str(cluster_error(code, details))
+            self._fail(batch, outcome_unknown(queue, batch, reason))
             if result is None:
                 self._router.stale_leader(queue.topic, queue.partition, node)
         else:
             error = cluster_error(code, details or f"{batch.count} records for {queue.topic}-{queue.partition}")
-            self._fail(batch, outcome_unknown(queue, batch, str(error)) if batch.unsure else error)
+            self._fail(batch, refused_with(queue, batch, error))
 
     def _resolve(
         self, queue: PartitionQueue, batch: ProducerBatch, code: int, node: int, details: str, *, answered: bool
@@ -540,17 +552,14 @@ class Producer:
     def _refuse(self, queue: PartitionQueue, batch: ProducerBatch, code: int, node: int, details: str = "") -> None:
         """Keep the batch, to be sent again after a pause.
 
-        REQUIRES that it was not appended, or that it has sequence numbers.
-        """
+        REQUIRES that it was not appended, or that it has sequence numbers."""
         now = self._now_ns()
         batch.failures += 1
         batch.error = batch.outcome.refusal = cluster_error(code, details or f"{queue.topic}-{queue.partition}")
         if code in _MISLED:
             self._router.stale_leader(queue.topic, queue.partition, node)
         if now >= batch.deadline_ns:
-            self._fail(
-                batch, outcome_unknown(queue, batch, str(batch.error)) if batch.unsure else not_appended(batch.error)
-            )
+            self._fail(batch, refused_with(queue, batch, not_appended(batch.error)))
             return
         assert batch.data is not None
         stamp(batch.data, 0, -1)  # the leader may have written offset and epoch before it refused
@@ -588,12 +597,4 @@ class Producer:
         self._active.clear()
 
     def _give_up(self, queue: PartitionQueue, batch: ProducerBatch, text: str) -> None:
-        """Settle a batch that will not be sent (again)."""
-        if batch.unsure:
-            self._fail(batch, outcome_unknown(queue, batch, str(batch.error)))
-        elif batch.error is not None:
-            closed = ClosedError(f"{text}; before, it was refused: {batch.error}")
-            closed.__cause__ = batch.error
-            self._fail(batch, closed)
-        else:
-            self._fail(batch, ClosedError(text))
+        self._fail(batch, given_up(queue, batch, text))

@@ -8,6 +8,7 @@ from typing import Final
 from pyreplog.client.accumulator import FLYING_MAX
 from pyreplog.config import INT32_MAX, check_flag, check_number
 from pyreplog.errors import ConfigError
+from pyreplog.record import HEADER_SIZE
 
 __all__ = ["ACKS", "ProducerConfig"]
 
@@ -63,6 +64,15 @@ class ProducerConfig:
             check_flag("enable_idempotence", self.enable_idempotence, " or None")
         if self.enable_idempotence and not (self.acks == -1 and self.max_in_flight <= FLYING_MAX):
             raise ConfigError(f"enable_idempotence needs acks='all' and max_in_flight of at most {FLYING_MAX}")
+
+    def limits(self, of_topic: tuple[int, int] | None) -> tuple[int, int]:
+        """Return the most bytes of a batch of several records, and of a batch of one, for a topic
+        with these limits (None: not known)."""
+        if of_topic is None:
+            return self.batch_size_max, self.record_size_max
+        several, alone = of_topic
+        # A topic may have a lower limit: then a too large record is sent and the leader refuses it.
+        return max(min(self.batch_size_max, several), HEADER_SIZE + 1), max(self.record_size_max, alone)
 
     @property
     def is_idempotent(self) -> bool:

@@ -7,15 +7,26 @@ from typing import Final
 
 from pyreplog.client.accumulator import PartitionQueue, ProducerBatch
 from pyreplog.errors import (
+    ClosedError,
     ClusterError,
     LeaderNotAvailableError,
     OutcomeUnknownError,
+    PyreplogError,
     RequestTimedOutError,
     cluster_error,
 )
 from pyreplog.wire import ErrorCode
 
-__all__ = ["NOT_APPENDED", "UNKNOWN", "no_leader", "not_appended", "outcome_unknown"]
+__all__ = [
+    "NOT_APPENDED",
+    "UNKNOWN",
+    "given_up",
+    "no_leader",
+    "not_appended",
+    "outcome_unknown",
+    "refused_with",
+    "too_late",
+]
 
 NOT_APPENDED: Final = frozenset(
     {
@@ -45,10 +56,38 @@ def outcome_unknown(queue: PartitionQueue, batch: ProducerBatch, reason: str) ->
     return OutcomeUnknownError(tried, reason)
 
 
+def refused_with(queue: PartitionQueue, batch: ProducerBatch, error: PyreplogError) -> PyreplogError:
+    """Return the error of a batch whose last sending ended with ``error``: its outcome is unknown if an earlier sending
+    may have succeeded."""
+    return outcome_unknown(queue, batch, str(error)) if batch.unsure else error
+
+
 def not_appended(refusal: ClusterError) -> ClusterError:
     """Return the error of a batch that was refused each time until its delivery timeout."""
     said = str(refusal)
     return refusal if "nothing was appended" in said else cluster_error(refusal.code, f"{said}; nothing was appended")
+
+
+def too_late(queue: PartitionQueue, batch: ProducerBatch, *, is_in_flight: bool) -> PyreplogError:
+    """Return the error of a batch that was not acknowledged within the timeout of its own send."""
+    if is_in_flight:
+        return outcome_unknown(queue, batch, "no answer came within the timeout of this send")
+    if batch.error is not None:
+        return refused_with(queue, batch, not_appended(batch.error))
+    return RequestTimedOutError(
+        "nothing was sent within the timeout of this send: no leader was known, or earlier records were on their way"
+    )
+
+
+def given_up(queue: PartitionQueue, batch: ProducerBatch, text: str) -> PyreplogError:
+    """Return the error of a batch that will not be sent (again), because its producer was closed."""
+    if batch.unsure:
+        return outcome_unknown(queue, batch, str(batch.error))
+    if batch.error is None:
+        return ClosedError(text)
+    closed = ClosedError(f"{text}; before, it was refused: {batch.error}")
+    closed.__cause__ = batch.error
+    return closed
 
 
 def no_leader(queue: PartitionQueue, refusal: ClusterError | None) -> ClusterError:

@@ -8,16 +8,19 @@ Records without key go to one partition until its batch is sealed, then to anoth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Final, SupportsIndex
 
 from pyreplog.client.accumulator import PartitionQueue
+from pyreplog.client.acks import Acks, Run
+from pyreplog.client.outcome import BatchResult
 from pyreplog.client.router import TopicRoute
 from pyreplog.config import whole
-from pyreplog.errors import UnknownTopicError
-from pyreplog.ports import Buffer, Random
+from pyreplog.errors import ConfigError, UnknownTopicError
+from pyreplog.ports import Buffer, Headers, Random
 from pyreplog.record import partition_for_key
 
-__all__ = ["TopicQueues"]
+__all__ = ["TopicQueues", "check_lengths"]
 
 KEYS_REMEMBERED_MAX: Final = 16384
 """Keys whose partition is remembered per topic, because hashing a key in Python costs more than the
@@ -54,6 +57,12 @@ class TopicQueues:
             raise UnknownTopicError(f"{self.topic!r} has partitions 0 to {len(self.queues) - 1}, not {number}")
         return self.queues[number]
 
+    def queue_for(self, key: Buffer | None, partition: SupportsIndex | None) -> PartitionQueue:
+        """Return the queue of ``partition``, if it is not None, or that of a record with this key."""
+        if partition is None:
+            partition = self.sticky() if key is None else self.partition_of(key)
+        return self.queue(partition)
+
     def partition_of(self, key: Buffer) -> int:
         """Return the partition for a record with this key."""
         if type(key) is bytes:
@@ -81,6 +90,13 @@ class TopicQueues:
         self._sticky_sealed = self.queues[number].sealed_count
         return number
 
+    def by_number(self, numbers: Sequence[int]) -> dict[int, list[int]]:
+        """Return the indexes of ``numbers``, the partitions that the caller chose, by partition."""
+        groups: dict[int, list[int]] = {}
+        for index, number in enumerate(numbers):
+            groups.setdefault(self.queue(number).partition, []).append(index)
+        return groups
+
     def by_partition(self, keys: Sequence[Buffer | None]) -> dict[int, list[int]]:
         """Return the indexes of ``keys``, one key for each record, by the record's partition."""
         groups: dict[int, list[int]] = {}
@@ -92,3 +108,48 @@ class TopicQueues:
             else:
                 group.append(index)
         return groups
+
+    def spread(
+        self,
+        groups: Mapping[int, Sequence[int]],
+        values: Sequence[Buffer | None],
+        keys: Sequence[Buffer | None] | None,
+        headers: Sequence[Headers] | None,
+        timestamps: Sequence[int | datetime] | None,
+        stamp_ms: int,
+        now_ns: Callable[[], int],
+        active: dict[tuple[str, int], PartitionQueue],
+    ) -> Acks:
+        """Queue the records of each partition, whose indexes are in ``groups``; note the place of each record.
+
+        A queue is added to ``active`` before it gets a record.
+        """
+        order: list[tuple[BatchResult, int]] = [None] * len(values)  # type: ignore[list-item]
+        runs: list[Run] = []
+        for number, indexes in groups.items():
+            queue = self.queues[number]
+            part = [values[index] for index in indexes]
+            part_keys = None if keys is None else [keys[index] for index in indexes]
+            part_headers = None if headers is None else [headers[index] for index in indexes]
+            part_stamps = None if timestamps is None else [timestamps[index] for index in indexes]
+            taken = 0
+            active[self.topic, number] = queue
+            while taken < len(part):
+                before = taken
+                run, taken = queue.extend(part, part_keys, part_headers, part_stamps, stamp_ms, taken, now_ns())
+                outcome, first, _ = run
+                for place in range(before, taken):
+                    order[indexes[place]] = (outcome, first + place - before)
+                runs.append(run)
+        return Acks(runs, order)
+
+
+def check_lengths(count: int, **given: Sequence[object] | None) -> None:
+    """Raise TypeError or ConfigError unless each of ``given`` is None or a list with ``count`` entries."""
+    for name, entries in given.items():
+        if entries is None:
+            continue
+        if not hasattr(entries, "__len__") or isinstance(entries, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"{name} are a list, with one for each value, not {type(entries).__name__}")
+        if len(entries) != count:
+            raise ConfigError(f"{count} values but {len(entries)} {name}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.cluster_options import ClusterReaderSettings, ClusterSettings, check_mode, check_setting_names
     from pyreplog.runtime.cluster_reader import ReaderAdmin
     from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer
+    from pyreplog.runtime.deliveries import OnDelivery
     from pyreplog.runtime.descriptions import (
         ClusterDescription,
         GrownTopic,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         PartitionDescription,
         TopicDescription,
     )
+    from pyreplog.runtime.deserializers import DecodedRecord, Deserializer
     from pyreplog.runtime.producer import Producer
     from pyreplog.runtime.quorum_recovery import (
         PossibleLoss,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         stored_quorum,
     )
     from pyreplog.runtime.reader_consumer import ReaderConsumer
+    from pyreplog.runtime.send_functions import Partitioner, SendExtras, Serializer
     from pyreplog.runtime.several import scan
     from pyreplog.runtime.spool_applier import apply_offline, make_unowned
     from pyreplog.runtime.subscription import place_of, topics_of
@@ -52,6 +55,8 @@ __all__ = [
     "ClusterReaderSettings",
     "ClusterSettings",
     "Consumer",
+    "DecodedRecord",
+    "Deserializer",
     "FileWatchSignal",
     "BackgroundSyncs",
     "Followed",
@@ -63,12 +68,16 @@ __all__ = [
     "NewTopic",
     "NodeDescription",
     "Nodes",
+    "OnDelivery",
     "PartitionDescription",
+    "Partitioner",
     "PossibleLoss",
     "Producer",
     "QuorumRecovery",
     "ReaderAdmin",
     "ReaderConsumer",
+    "SendExtras",
+    "Serializer",
     "StoredQuorum",
     "TopicDescription",
     "apply_offline",
@@ -98,6 +107,8 @@ __getattr__, __dir__ = lazy_door(
         ".cluster_options": ["ClusterReaderSettings", "ClusterSettings", "check_mode", "check_setting_names"],
         ".cluster_reader": ["ReaderAdmin"],
         ".consumer": ["ANSWER_TIMEOUT_S", "Consumer"],
+        ".deliveries": ["OnDelivery"],
+        ".deserializers": ["DecodedRecord", "Deserializer"],
         ".descriptions": [
             "ClusterDescription",
             "GrownTopic",
@@ -109,6 +120,7 @@ __getattr__, __dir__ = lazy_door(
         ".producer": ["Producer"],
         ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_quorum", "stored_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
+        ".send_functions": ["Partitioner", "SendExtras", "Serializer"],
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],
         ".subscription": ["place_of", "topics_of"],

@@ -42,11 +42,11 @@ class Background:
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def start(self, after_s: float = 0.0) -> None:
+    def start(self, after_s: float | None = 0.0) -> None:
         """Start the thread unless it runs. Raise :class:`NoThreadError` if the system has no thread left.
 
-        The thread first calls ``work`` after ``after_s``, or earlier if it is armed. REQUIRES that calls of this method
-        do not overlap (the owner's lock).
+        The thread first calls ``work`` after ``after_s`` (None: never), or earlier if it is armed. REQUIRES that calls
+        of this method do not overlap (the owner's lock).
         """
         if self._thread is None and not self._stopping:
             thread = self._thread = threading.Thread(target=self._run, args=(after_s,), name=self._name, daemon=True)
@@ -64,6 +64,11 @@ class Background:
     def is_running(self) -> bool:
         """Whether the thread was started, and not stopped."""
         return self._thread is not None and not self._stopping
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread."""
+        return self._thread is threading.current_thread()
 
     def arm(self) -> None:
         """Have ``work`` called within about a millisecond. Cheap if it is armed already."""

@@ -18,10 +18,12 @@ from pyreplog.ports import Address, Clock
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.cluster_appender import ClusterAppender
 from pyreplog.runtime.consumer import Consumer, Subject
+from pyreplog.runtime.deserializers import NO_DESERIALIZERS, Deserializers
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.producer import Producer
+from pyreplog.runtime.send_functions import NO_FUNCTIONS, SendFunctions
 from pyreplog.system import is_interruption
 
 __all__ = ["Clients"]
@@ -121,7 +123,7 @@ class Clients:
 
     # ------------------------------------------------------------------------------------ producers
 
-    def producer(self, config: ProducerConfig) -> Producer:
+    def producer(self, config: ProducerConfig, functions: SendFunctions = NO_FUNCTIONS) -> Producer:
         """Open a producer."""
 
         def make(interrupted: Callable[[Exception | None], None]) -> tuple[ProducerMachine, DrivenMachine]:
@@ -145,7 +147,7 @@ class Clients:
 
             return machine, self._driver.add(machine, transport, broken)
 
-        producer = Producer(self._driver, self._advice, make, self._end_producer, self._path)
+        producer = Producer(self._driver, self._advice, make, self._end_producer, self._path, functions)
         self._producers[producer] = None
         return producer
 
@@ -165,7 +167,13 @@ class Clients:
 
     # ------------------------------------------------------------------------------------ consumers
 
-    def consumer(self, config: ConsumerConfig, topics: Subject, timeout: float | None) -> Consumer:
+    def consumer(
+        self,
+        config: ConsumerConfig,
+        topics: Subject,
+        timeout: float | None,
+        deserializers: Deserializers = NO_DESERIALIZERS,
+    ) -> Consumer:
         """Open a consumer of ``topics``; wait up to ``timeout`` seconds for their metadata."""
 
         def make(interrupted: Callable[[Exception | None], None]) -> tuple[ConsumerMachine, DrivenMachine]:
@@ -181,7 +189,7 @@ class Clients:
             )
             return machine, self._driver.add(machine, transport, interrupted)
 
-        consumer = Consumer(self._driver, self._advice, make, self._end_consumer, topics, timeout)
+        consumer = Consumer(self._driver, self._advice, make, self._end_consumer, topics, timeout, deserializers)
         self._consumers[consumer] = None
         return consumer
 

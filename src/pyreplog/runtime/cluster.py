@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Literal, NoReturn, Self, SupportsIndex, Unpack, overload
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
-from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig
+from pyreplog.client import ConsumerConfig, ProducerConfig
 from pyreplog.config import NodeConfig, Permissions, check_seconds, whole
 from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ClosedError, ConfigError, ForkedError, PyreplogError, UnknownTopicError, copy_for_raise
@@ -36,6 +36,8 @@ from pyreplog.runtime.cluster_options import (
 from pyreplog.runtime.cluster_reader import ReaderFace
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.controller_host import ControllerHost
+from pyreplog.runtime.deliveries import OnDelivery
+from pyreplog.runtime.deserializers import Deserializer, Deserializers
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
@@ -48,6 +50,7 @@ from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.quorum_folders import CLUSTER_LOCK_NAME
 from pyreplog.runtime.quorum_host import QuorumHost
 from pyreplog.runtime.recovery import Recovery
+from pyreplog.runtime.send_functions import Partitioner, SendFunctions, Serializer, acks_number
 from pyreplog.runtime.spool_applier import SpoolApplier
 from pyreplog.runtime.views import ReaderView
 from pyreplog.spool import Spool
@@ -271,6 +274,10 @@ class Cluster:
         delivery_timeout_ms: int = _PRODUCER.delivery_timeout_ms,
         max_block_ms: int = _PRODUCER.max_block_ms,
         enable_idempotence: bool | None = None,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: Partitioner | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Producer:
         """Open a producer. ``acks``: "all" (default): every in-sync replica has the record; 1: the
         leader has it; 0: no acknowledgement.
@@ -282,21 +289,24 @@ class Cluster:
         requests in flight per node. ``batch_size_max``: bytes after which a batch is closed, fewer
         if the topic takes no such batch. ``enable_idempotence``: every record once and in order,
         whatever must be sent again (None: with acks="all" and ``max_in_flight`` up to 5, which it
-        needs). Raises ConfigError.
+        needs). ``key_serializer`` and ``value_serializer`` are called with each key and value that
+        is not None, and return bytes. ``partitioner(key, partitions)`` is called with the bytes of
+        the key, or None, and the number of the topic's partitions, and returns the number of one.
+        ``on_delivery``: for every record, unless its ``send`` brings another. Raises ConfigError.
         """
         self._check()
-        if isinstance(acks, bool) or acks not in list(ACKS):
-            raise ConfigError(f"acks is {acks!r}; it must be 'all', 1 or 0")
+        functions = SendFunctions(key_serializer, value_serializer, partitioner, on_delivery).checked()
         return self._clients.producer(
             ProducerConfig(
-                acks=ACKS[acks],
+                acks=acks_number(acks),
                 batch_size_max=batch_size_max,
                 max_in_flight=max_in_flight,
                 request_timeout_ms=request_timeout_ms,
                 delivery_timeout_ms=delivery_timeout_ms,
                 max_block_ms=max_block_ms,
                 enable_idempotence=enable_idempotence,
-            )
+            ),
+            functions,
         )
 
     def consumer(
@@ -309,6 +319,8 @@ class Cluster:
         fetch_min_bytes: int = _CONSUMER.fetch_min_bytes,
         read_from: Literal["leader", "follower"] = "leader",
         timeout: float | None = ANSWER_TIMEOUT_S,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
     ) -> Consumer:
         """Open a consumer of a topic (all its partitions), a (topic, partition) pair, or several.
 
@@ -319,9 +331,13 @@ class Cluster:
         ``fetch_min_bytes``: a node waits for so many bytes (from 1), for half a second at most.
         ``read_from``: "follower" asks an in-sync follower if there is one, which is about a
         millisecond behind. ``timeout``: how many seconds to wait for the metadata of the topics.
-        Raises ConfigError, UnknownTopicError, RequestTimedOutError.
+        ``key_deserializer`` and ``value_deserializer`` are called with the bytes of each key and
+        value that is not None; the records are DecodedRecords with the objects that they return. If
+        one raises, the read raises DeserializationError and stays at the record. Raises
+        ConfigError, UnknownTopicError, RequestTimedOutError.
         """
         self._check()
+        functions = Deserializers(key_deserializer, value_deserializer).checked()
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise ConfigError(f"auto_offset_reset is {auto_offset_reset!r}; it must be 'earliest', 'latest' or 'none'")
         if read_from not in ("leader", "follower"):
@@ -333,7 +349,7 @@ class Cluster:
             fetch_min_bytes=fetch_min_bytes,
             read_from=read_from,
         )
-        return self._clients.consumer(config, topics, timeout)
+        return self._clients.consumer(config, topics, timeout, functions)
 
     def scan(
         self,

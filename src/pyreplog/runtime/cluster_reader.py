@@ -24,6 +24,7 @@ from pyreplog.runtime.cluster_options import (
     refuse_writer_settings,
 )
 from pyreplog.runtime.descriptions import TopicDescription
+from pyreplog.runtime.deserializers import Deserializer, Deserializers
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.producer import Producer
@@ -122,18 +123,24 @@ class ReaderFace:
         *,
         auto_offset_reset: Reset = "earliest",
         max_poll_records: int = MAX_POLL_RECORDS,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
     ) -> ReaderConsumer:
         """Return a consumer of a topic (all its partitions), a (topic, partition) pair, or several of these.
 
         ``auto_offset_reset``: where to begin, and where to go on if the records at a position were deleted; ``"none"``:
         begin at the first record, and raise OffsetOutOfRangeError after a deletion. ``max_poll_records``: the most
-        records that one poll returns. Raises ConfigError, UnknownTopicError, StorageError if a partition has no folder.
+        records that one poll returns. ``key_deserializer``, ``value_deserializer``: see :meth:`Cluster.consumer`.
+        Raises ConfigError, UnknownTopicError, StorageError if a partition has no folder.
         """
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise ConfigError(f"auto_offset_reset is {auto_offset_reset!r}; it must be 'earliest', 'latest' or 'none'")
         count = whole("max_poll_records", max_poll_records, 1)
-        consumer = ReaderConsumer(self._disk, self._catalog, topics, auto_offset_reset, count, self._readers.discard)
+        functions = Deserializers(key_deserializer, value_deserializer).checked()
+        consumer = ReaderConsumer(
+            self._disk, self._catalog, topics, auto_offset_reset, count, self._readers.discard, functions
+        )
         self._readers.add(consumer)
         return consumer
 

@@ -16,6 +16,7 @@ from pyreplog.config import INT64_MAX, check_seconds, whole
 from pyreplog.errors import ConfigError, InternalError, UnknownTopicError
 from pyreplog.record import Record
 from pyreplog.runtime.client_face import ClientFace
+from pyreplog.runtime.deserializers import NO_DESERIALIZERS, Deserializers
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.subscription import Subject, partitions_of, place_of, topics_of
@@ -49,6 +50,7 @@ class Consumer(ClientFace[Machine]):
         on_close: Callable[[Consumer], None],
         subject: Subject,
         timeout: float | None,
+        deserializers: Deserializers = NO_DESERIALIZERS,
     ) -> None:
         """Called by the cluster only. ``make`` returns the machine and its DrivenMachine. It is called again after a
         signal handler interrupted the machine half-way; its argument is called with that failure."""
@@ -59,6 +61,8 @@ class Consumer(ClientFace[Machine]):
         self._closed = False
         self._ended = False
         self._failure: Exception | None = None
+        self._deserializers = deserializers
+        self._decodes = deserializers != NO_DESERIALIZERS
         self._left: deque[Record] = deque()
         """Records that were taken for an iteration and not returned yet. Every read returns them first. Filled under
         the machine's lock."""
@@ -155,7 +159,8 @@ class Consumer(ClientFace[Machine]):
 
     def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
         """Return the available records. Wait up to ``timeout`` seconds for the first (None: for ever); the list is
-        empty if none came.
+        empty if none came. With deserializers they are DecodedRecords. Raises DeserializationError if the first of
+        them cannot be deserialized.
 
         Returns at most ``count_max`` records (from 1; default 500) and moves the positions behind them.
         """
@@ -168,7 +173,7 @@ class Consumer(ClientFace[Machine]):
                 self._check_assigned()
             records, pending = self._take(count_max)
             if pending is None:
-                return records
+                return self._decoded(records)
             settled = False
             try:
                 settled = self._driver.wait(pending, left)
@@ -179,8 +184,17 @@ class Consumer(ClientFace[Machine]):
                 left = max(patience - (self._driver.monotonic_ns() - begun_ns) / 1e9, 0.0)
             if not settled or left == 0:
                 self._check()
-                return self._use(lambda machine: machine.take(count_max))
+                return self._decoded(self._use(lambda machine: machine.take(count_max)))
             # Another thread may have taken the records that came: then wait for the next one.
+
+    def _decoded(self, records: list[Record]) -> list[Record]:
+        """Return taken records as the caller gets them. From the first on that cannot be deserialized they are left to
+        the next read."""
+        if not self._decodes:
+            return records
+        return self._deserializers.apply_all(
+            records, lambda rest: self._use(lambda machine: self._left.extendleft(reversed(rest)))
+        )
 
     def _take(self, count_max: int | None = None, ends: Ends | None = None) -> tuple[list[Record], Completion | None]:
         """Return the available records (below ``ends``) and None; if there are none, [] and a completion.
@@ -262,6 +276,8 @@ class Consumer(ClientFace[Machine]):
                 if is_interruption(error):
                     raise
                 return
+            if self._decodes:
+                (record,) = self._decoded([record])
             yield record
 
     # ------------------------------------------------------------------------------------ positions

@@ -5,20 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import NoReturn, SupportsIndex, TypeVar
+from typing import Any, Literal, NoReturn, SupportsIndex, TypeVar
 
+from pyreplog.arrow import rows_of
 from pyreplog.client import Acks, BatchResult
 from pyreplog.client import Producer as Machine
-from pyreplog.config import check_seconds, listed
+from pyreplog.config import check_callable, check_seconds, listed
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, ReentrantCallError, UnknownTopicError
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
+from pyreplog.runtime.arrow_fields import fields_of
 from pyreplog.runtime.client_face import ClientFace
+from pyreplog.runtime.deliveries import Deliveries, OnDelivery
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.logger import tell_unheard
+from pyreplog.runtime.send_functions import NO_FUNCTIONS, SendExtras, SendFunctions
 
 __all__ = ["Producer"]
 
@@ -50,6 +55,7 @@ class Producer(ClientFace[Machine]):
         make: Callable[[Callable[[Exception | None], None]], tuple[Machine, DrivenMachine]],
         on_close: Callable[[Producer], None],
         cluster: str,
+        functions: SendFunctions = NO_FUNCTIONS,
     ) -> None:
         """Called by the cluster only. ``make`` returns the machine and its DrivenMachine. It is called again after a
         signal handler interrupted the machine half-way; its argument is called with that failure."""
@@ -60,6 +66,9 @@ class Producer(ClientFace[Machine]):
         self._cluster = cluster
         self._known: dict[str, None] = {}
         """The topics that the current machine knows. Emptied before another machine replaces it."""
+        self._functions = functions
+        self._has_functions = functions != NO_FUNCTIONS
+        self._deliveries = Deliveries()
         self._closed = False
         self._ended = False
         self._current = driver.run_exclusively(lambda: make(self._interrupted))
@@ -72,23 +81,39 @@ class Producer(ClientFace[Machine]):
     def send(
         self,
         topic: str,
-        value: Buffer | None,
+        value: Any,
         *,
-        key: Buffer | None = None,
+        key: Any = None,
         partition: int | None = None,
         headers: Headers = (),
         timestamp: int | datetime | None = None,
+        on_delivery: OnDelivery | None = None,
+        acks: Literal["all", -1, 1, 0] | None = None,
+        timeout: float | None = None,
     ) -> Ack:
         """Send one record soon and return its :class:`Ack` at once.
 
-        The record goes to ``partition`` if given, else to the partition of its ``key`` (Kafka's murmur2), else together
-        with others to a partition that the producer chooses. ``timestamp`` in ms since 1970, or an aware datetime
-        (default: now). The call waits only for the metadata of a new topic, and while the buffer is full.
+        The record goes to ``partition`` if given, else to the partition of its ``key`` (Kafka's murmur2, or the
+        producer's partitioner), else together with others to a partition that the producer chooses. ``timestamp`` in ms
+        since 1970, or an aware datetime (default: now). The call waits only for the metadata of a new topic, and while
+        the buffer is full.
 
-        Raises TypeError for a ``str``, ConfigError for a naive datetime and a time before 1970 (-1 means none),
-        UnknownTopicError, MessageTooLargeError, RequestTimedOutError if the topic's metadata does not come within
-        ``max_block_ms``. Later errors are raised by the Ack.
+        ``on_delivery(metadata, error)`` is called once, in a thread of the producer: with the record's RecordMetadata
+        and None, or with None and the error. It may use the producer; an exception is logged and changes nothing.
+        ``acks`` and ``timeout`` (seconds) are for this record alone: it gets a batch of its own behind the earlier
+        records of its partition. When ``timeout`` passes, an unsent record is refused, and the outcome of a sent one
+        is unknown (OutcomeUnknownError).
+
+        Raises TypeError for a ``str`` without a serializer, ConfigError for a naive datetime and a time before 1970 (-1
+        means none), UnknownTopicError, MessageTooLargeError, RequestTimedOutError if the topic's metadata does not come
+        within ``max_block_ms`` or ``timeout``. Later errors are raised by the Ack. Exceptions of a serializer and of a
+        partitioner are raised as they are; nothing was sent then.
         """
+        if self._has_functions or on_delivery is not None or acks is not None or timeout is not None:
+            extras = SendExtras.checked(on_delivery, acks, timeout)
+            functions = self._functions
+            value, key = functions.value_of(value), functions.key_of(key)
+            return self._send_apart(topic, value, key, partition, headers, timestamp, extras)
         while True:
             # Read _current before _known. _known is emptied before the machine is replaced, so it
             # never holds topics that only an older machine than this one knows.
@@ -109,6 +134,88 @@ class Producer(ClientFace[Machine]):
             self._wait_for_room()
         return ack
 
+    def _send_apart(
+        self,
+        topic: str,
+        value: Buffer | None,
+        key: Buffer | None,
+        partition: int | None,
+        headers: Headers,
+        timestamp: int | datetime | None,
+        extras: SendExtras,
+    ) -> Ack:
+        """Send serialized fields as :meth:`send` does, with the producer's functions or the ``extras`` of one send."""
+        since_ns = self._driver.monotonic_ns()
+
+        def prepare(machine: Machine) -> Callable[[], Ack]:
+            number = self._placed(machine, topic, key, partition)
+            left_ns = None
+            if extras.timeout is not None:
+                left_ns = max(int(extras.timeout * 1e9) - (self._driver.monotonic_ns() - since_ns), 0)
+            return partial(self._queue, machine, (topic, value, key, number, headers, timestamp), extras, left_ns)
+
+        return self._hand_over(topic, prepare, since_ns, extras.timeout)
+
+    def _placed(self, machine: Machine, topic: str, key: Buffer | None, partition: int | None) -> int | None:
+        """Return ``partition``, or the partitioner's answer if there is one and the caller named none."""
+        if partition is None and self._functions.partitioner is not None:
+            return self._functions.partition_of(topic, key, machine.partition_count(topic))
+        return partition
+
+    def _queue(
+        self,
+        machine: Machine,
+        fields: tuple[str, Buffer | None, Buffer | None, int | None, Headers, int | datetime | None],
+        extras: SendExtras,
+        timeout_ns: int | None,
+    ) -> Ack:
+        """Queue one record. REQUIRES the machine's lock."""
+        topic, value, key, partition, headers, timestamp = fields
+        call = extras.on_delivery or self._functions.on_delivery
+        if call is not None:
+            self._deliveries.start()
+        outcome, index = machine.send_apart(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp=timestamp,
+            acks=extras.acks,
+            timeout_ns=timeout_ns,
+        )
+        if call is not None:
+            self._deliveries.expect(outcome, index, call)
+        return Ack(outcome, index)
+
+    def _hand_over(
+        self,
+        topic: str,
+        prepare: Callable[[Machine], Callable[[], _Item]],
+        since_ns: int | None = None,
+        patience: float | None = None,
+    ) -> _Item:
+        """Return ``prepare(machine)()``; only the second call is made under the machine's lock. Wait for the topic's
+        metadata before, and for room in the buffer afterwards, as :meth:`send` does."""
+        while True:
+            current = self._current  # as in send
+            if topic not in self._known:
+                self._learn(topic, since_ns, patience)
+                continue
+            machine, driven = current
+            act = prepare(machine)
+            try:
+                with driven.lock.enter():
+                    found = act()
+                break
+            except ClosedError:
+                if self._closed or current is self._current:
+                    raise
+        self._driver.mark_ready(driven)
+        if machine.buffered_size > machine.config.buffer_size_max and patience is None:
+            self._wait_for_room()
+        return found
+
     def _offer(
         self,
         topic: str,
@@ -117,17 +224,24 @@ class Producer(ClientFace[Machine]):
         partition: int | None,
         headers: Headers,
         timestamp: int | datetime | None,
+        extras: SendExtras | None = None,
     ) -> Ack | None:
-        """Send like :meth:`send`, but never wait, not even for the machine's lock. None: nothing was sent; the caller
-        must use :meth:`send`."""
+        """Send serialized fields like :meth:`send`, but never wait, not even for the machine's lock. None: nothing was
+        sent; the caller must use :meth:`send`."""
         machine, driven = self._current
         if topic not in self._known or machine.buffered_size > machine.config.buffer_size_max:
             return None
+        if extras is not None:
+            partition = self._placed(machine, topic, key, partition)
         held: list[bool] = []
         try:
             if not driven.lock.try_enter(held):
                 return None
-            ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+            if extras is None:
+                ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+            else:
+                timeout_ns = None if extras.timeout is None else int(extras.timeout * 1e9)
+                ack = self._queue(machine, (topic, value, key, partition, headers, timestamp), extras, timeout_ns)
         except ClosedError:  # replaced just now, or closed: send() finds out which
             return None
         finally:
@@ -139,16 +253,17 @@ class Producer(ClientFace[Machine]):
     def send_many(
         self,
         topic: str,
-        values: Iterable[Buffer | None],
+        values: Iterable[Any],
         *,
-        keys: Sequence[Buffer | None] | None = None,
+        keys: Sequence[Any] | None = None,
         partition: int | None = None,
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int | datetime] | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Acks:
         """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``,
         ``acks.result()``, ``acks[0]``. If this call raises for one of them (MessageTooLargeError, TypeError,
-        ConfigError), none is sent."""
+        ConfigError, or an exception of a serializer), none is sent. ``on_delivery`` is called for each record."""
         if not isinstance(values, (list, tuple)):
             values = listed(values, "send_many", "send")
         keys, headers, timestamps = (
@@ -156,25 +271,67 @@ class Producer(ClientFace[Machine]):
             _listed(headers, "headers"),
             _listed(timestamps, "timestamps"),
         )
-        while True:
-            current = self._current  # as in send
-            if topic not in self._known:
-                self._learn(topic)
-                continue
-            machine, driven = current
-            try:
-                with driven.lock.enter():
-                    acks = machine.send_many(
-                        topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps
-                    )
-                break
-            except ClosedError:
-                if self._closed or current is self._current:
-                    raise
-        self._driver.mark_ready(driven)
-        if machine.buffered_size > machine.config.buffer_size_max:
-            self._wait_for_room()
-        return acks
+        check_callable("on_delivery", on_delivery, "a function of a RecordMetadata and an error")
+        functions = self._functions
+        return self._send_fields(
+            topic,
+            (functions.values_of(values), functions.keys_of(keys), headers, timestamps),
+            partition,
+            on_delivery or functions.on_delivery,
+        )
+
+    def _send_fields(
+        self,
+        topic: str,
+        fields: tuple[
+            Sequence[Buffer | None],
+            Sequence[Buffer | None] | None,
+            Sequence[Headers] | None,
+            Sequence[int | datetime] | None,
+        ],
+        partition: int | None,
+        call: OnDelivery | None,
+    ) -> Acks:
+        """Send the serialized values, keys, headers and timestamps of many records."""
+        values, keys, headers, timestamps = fields
+
+        def prepare(machine: Machine) -> Callable[[], Acks]:
+            chosen: int | list[int] | None = partition
+            if partition is None and self._functions.partitioner is not None:
+                count = machine.partition_count(topic)
+                chosen = [
+                    self._functions.partition_of(topic, key, count)
+                    for key in ([None] * len(values) if keys is None else keys)
+                ]
+            if call is not None:
+                self._deliveries.start()
+            return partial(send, machine, chosen)
+
+        def send(machine: Machine, chosen: int | list[int] | None) -> Acks:
+            acks = machine.send_many(topic, values, keys=keys, partition=chosen, headers=headers, timestamps=timestamps)
+            if call is not None:
+                for outcome, start, count in acks.runs:
+                    for index in range(start, start + count):
+                        self._deliveries.expect(outcome, index, call)
+            return acks
+
+        return self._hand_over(topic, prepare)
+
+    def send_arrow(
+        self, topic: str, table: object, *, partition: int | None = None, on_delivery: OnDelivery | None = None
+    ) -> Acks:
+        """Send the rows of an Arrow table, record batch or stream, as :meth:`send_many` would, and return their
+        :class:`Acks`.
+
+        ``table`` and its columns: see :meth:`Log.append_arrow`. They hold bytes, so serializers are not called; each
+        row goes to ``partition`` if given, else by its key as in :meth:`send`. A stream is read to its end first. If
+        this call raises for one row, none is sent.
+        """
+        check_callable("on_delivery", on_delivery, "a function of a RecordMetadata and an error")
+        rows = rows_of(table)
+        self.partitions(topic)  # waits for the topic's metadata, and raises its errors
+        fields = fields_of(rows, self._machine.limits(topic)[1], topic)
+        return self._send_fields(topic, fields, partition, on_delivery or self._functions.on_delivery)
 
     def partitions(self, topic: str) -> int:
         """Return the number of the topic's partitions. Raises UnknownTopicError, and RequestTimedOutError as
@@ -194,9 +351,9 @@ class Producer(ClientFace[Machine]):
         """Return whether the topic's metadata is known, so that a call need not wait for it."""
         return topic in self._known
 
-    def _learn(self, topic: str, since_ns: int | None = None) -> None:
+    def _learn(self, topic: str, since_ns: int | None = None, patience: float | None = None) -> None:
         """Wait until the topic's metadata is known, at most as long as a :meth:`send` that began at ``since_ns`` (None:
-        now) would."""
+        now) with the timeout ``patience`` would."""
         self._check_open()
         check_name(topic)
 
@@ -208,6 +365,8 @@ class Producer(ClientFace[Machine]):
 
         config = self._machine.config
         patience_s = min(config.max_block_ms, config.delivery_timeout_ms) / 1000
+        if patience is not None:
+            patience_s = min(patience_s, patience)
         try:
             waited_s = 0.0 if since_ns is None else (self._driver.monotonic_ns() - since_ns) / 1e9
             in_time = self._await(lambda machine: machine.want(topic), is_known, max(patience_s - waited_s, 0.0))
@@ -235,16 +394,25 @@ class Producer(ClientFace[Machine]):
         return waiting
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when every record sent so far is acknowledged or refused (its Ack says which). Raise TimeoutError
-        after ``timeout`` seconds."""
+        """Return when every record sent so far is acknowledged or refused (its Ack says which), and its ``on_delivery``
+        has returned. Raise TimeoutError after ``timeout`` seconds."""
         patience = check_seconds("timeout", timeout)
         until = None if patience is None else time.monotonic() + patience
+
+        def left() -> float | None:
+            return None if until is None else max(until - time.monotonic(), 0.0)
+
         for outcome in self._unsettled():
-            if not self._driver.wait(outcome, None if until is None else max(until - time.monotonic(), 0.0)):
+            if not self._driver.wait(outcome, left()):
                 raise TimeoutError(
                     f"not all is acknowledged after {patience:g} s; sending goes on in the background"
                     f"{self._driver.obstacle()}"
                 )
+        if self._deliveries.is_used:
+            with self._driven.lock.enter():
+                pass  # the thread that settled the last batch has handed it over now
+            if not self._deliveries.wait(left()):
+                raise TimeoutError(f"not all on_delivery functions have returned after {patience:g} s")
 
     def close(self, timeout: float | None = None) -> None:
         """Flush as :meth:`flush` does, then close the producer. A second call is harmless, and completes an interrupted
@@ -266,6 +434,8 @@ class Producer(ClientFace[Machine]):
             self._known.clear()
             self._on_close(self)
             self._ended = True
+            if self._deliveries.is_used:
+                self._deliveries.close(timeout)
             tell_unheard(self._machine.failures, f"a producer of the cluster {self._cluster!r}")
 
     def _interrupted(self, error: Exception | None) -> None:

@@ -16,6 +16,7 @@ from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError, Pyr
 from pyreplog.ports import Disk
 from pyreplog.record import Record
 from pyreplog.runtime.catalog import Catalog
+from pyreplog.runtime.deserializers import NO_DESERIALIZERS, Deserializers
 from pyreplog.runtime.follow import FileWatchSignal
 from pyreplog.runtime.subscription import Subject, partitions_of, place_of, topics_of
 from pyreplog.runtime.views import ReaderView, record_lists
@@ -62,6 +63,7 @@ class ReaderConsumer:
         reset: Reset,
         max_poll_records: int,
         on_close: Callable[[ReaderConsumer], None],
+        deserializers: Deserializers = NO_DESERIALIZERS,
     ) -> None:
         """Called by the cluster only."""
         self._disk = disk
@@ -70,6 +72,8 @@ class ReaderConsumer:
         #: The most records that one poll returns.
         self.max_poll_records = max_poll_records
         self._on_close = on_close
+        self._deserializers = deserializers
+        self._decodes = deserializers != NO_DESERIALIZERS
         self._process = current_process()
         self._closed = False
         # Two locks: a thread that holds `_reading` may wait for the disk; `_state` is held for a
@@ -187,7 +191,15 @@ class ReaderConsumer:
         return self._find_left(ends) is not None or (self._fill(ends) and self._find_left(ends) is not None)
 
     def _pick(self, count: int, ends: Ends | None = None) -> list[Record]:
-        """Return the next records of the buffer, at most ``count``. It does not wait for the disk."""
+        """Return the next records of the buffer, at most ``count``, deserialized. It does not wait for the disk."""
+        records = self._pick_raw(count, ends)
+        return self._deserializers.apply_all(records, self._put_back) if self._decodes else records
+
+    def _put_back(self, records: list[Record]) -> None:
+        with self._state:
+            self._left.extendleft(reversed(records))
+
+    def _pick_raw(self, count: int, ends: Ends | None) -> list[Record]:
         self._check()
         with self._state:
             left = self._left
