@@ -6,6 +6,11 @@ cluster's folder, records that one replica lost are taken from another. The othe
 with their offsets; the repaired log has a gap there. The new folder is a log like any other: open it, read it, or
 verify it.
 
+With --metadata: make the metadata of a closed cluster again from its nodes' folders, if none of them has a metadata log
+that can be read any more. It shows what it would make; --yes makes it, in the cluster's folder. No folder of a
+partition is changed. The leader of each partition is the copy with the highest leader epoch and end, and the others
+follow it.
+
 Exit code 0: no record is lost; 3: records are lost."""
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from collections.abc import Sequence
 from random import SystemRandom
 from typing import Any, Final
 
+from pyreplog.cli import repair_metadata
 from pyreplog.cli.options import (
     EXIT_DAMAGED,
     EXIT_FAILED,
@@ -52,6 +58,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--to", metavar="NEW", type=place, help="the folder to make; without --yes it is only shown what would be in it"
     )
+    parser.add_argument(
+        "--metadata", action="store_true", help="make the lost metadata of a cluster again from its nodes' folders"
+    )
     parser.add_argument("--yes", action="store_true", help="write it (default: only show)")
     add_permissions(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per partition")
@@ -62,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the plan, carry it out where that is asked for, and verify the result."""
     source = os.path.abspath(arguments.path)
     target = None if arguments.to is None else os.path.abspath(arguments.to)
+    if arguments.metadata:
+        return repair_metadata.run(arguments)
     if arguments.yes and target is None:
         say("replog repair: --yes needs --to NEW: name the folder to make")
         return EXIT_USAGE

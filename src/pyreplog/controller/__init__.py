@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     )
     from pyreplog.controller.placement import place
     from pyreplog.controller.quorum_server import CONTROLLER_PREFIX, QuorumServer, controller_address
-    from pyreplog.controller.recovery import PossibleLoss, QuorumRecovery, image_in, recover_quorum
+    from pyreplog.controller.rebuild import UNKNOWN, RebuiltMetadata, rebuild_metadata
+    from pyreplog.controller.recovery import QuorumRecovery, image_in, recover_quorum
     from pyreplog.controller.requests import Decided
     from pyreplog.controller.state import ControllerState, decode, encode, load, read_state, store
     from pyreplog.controller.stored_metadata import StoredMetadata, read_stored
+    from pyreplog.controller.survivors import PossibleLoss
     from pyreplog.controller.topics import PARTITIONS_MAX, new_id
 
 __all__ = [
@@ -100,6 +102,9 @@ __all__ = [
     "new_id",
     "place",
     "read_state",
+    "RebuiltMetadata",
+    "UNKNOWN",
+    "rebuild_metadata",
     "recover_quorum",
     "read_stored",
     "store",
@@ -136,7 +141,9 @@ __getattr__, __dir__ = lazy_door(
         ".image_store": ["IMAGE_STORE_NAME"],
         ".local_controller": ["CONTROLLER_ADDRESS", "ControllerReply", "ControllerServer", "LocalController"],
         ".placement": ["place"],
-        ".recovery": ["PossibleLoss", "QuorumRecovery", "image_in", "recover_quorum"],
+        ".rebuild": ["UNKNOWN", "RebuiltMetadata", "rebuild_metadata"],
+        ".recovery": ["QuorumRecovery", "image_in", "recover_quorum"],
+        ".survivors": ["PossibleLoss"],
         ".quorum_server": ["CONTROLLER_PREFIX", "QuorumServer", "controller_address"],
         ".requests": ["Decided"],
         ".state": ["ControllerState", "decode", "encode", "load", "read_state", "store"],

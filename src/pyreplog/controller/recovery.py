@@ -10,60 +10,29 @@ acknowledged records may be missing.
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from pyreplog.controller.election import MISSING
-from pyreplog.controller.image import MetadataImage, PartitionImage, ReplicaEnd, TopicImage
+from pyreplog.controller.image import MetadataImage
+from pyreplog.controller.survivors import MARGIN, PossibleLoss, copy_in, loss_of, with_survivors
 from pyreplog.errors import CorruptError, InternalError, RemoteProtocolError, StorageError
 from pyreplog.log import (
     METADATA_FOLDER,
     MetadataEnd,
     MetadataFolder,
-    ReplicaView,
-    RootView,
-    directory_name,
     has_metadata,
-    is_partition,
     join,
     newest_metadata,
     read_properties,
-    topic_id_of,
 )
 from pyreplog.ports import Address, Clock, Disk
 from pyreplog.quorum import Identity, QuorumConfig, Voter, format_quorum, make_only_voter
 from pyreplog.values import TopicPartition
-from pyreplog.wire import NO_LEADER, SnapshotId, SuspectReplica, decode_record, encode_record
+from pyreplog.wire import SnapshotId, decode_record, encode_record
 
 __all__ = ["PossibleLoss", "QuorumRecovery", "image_in", "recover_quorum"]
 
-MARGIN: Final = 1000
-"""Offsets and epochs that the lost voters may have used and no surviving file names."""
 PRODUCER_ID_MARGIN: Final = 1_000_000
-
-
-class PossibleLoss(NamedTuple):
-    """Acknowledged records that no surviving copy of a partition may have.
-
-    ``node_id``: the node whose copy leads; None if no copy survives. They have the offsets from
-    ``start`` up to ``end`` (exclusive), the greatest end that a surviving file names; -1 if none
-    names one above ``start``.
-    """
-
-    topic: str
-    partition: int
-    node_id: int | None
-    start: int
-    end: int
-
-    def __str__(self) -> str:
-        name = f"{self.topic}-{self.partition}"
-        if self.node_id is None:
-            return f"{name}: no copy survives"
-        lost = (
-            f"offsets {self.start} to {self.end - 1}" if self.end >= 0 else f"all records from offset {self.start} on"
-        )
-        return f"{name}: {lost} may be lost; the copy of node {self.node_id} goes on"
 
 
 class QuorumRecovery(NamedTuple):
@@ -73,14 +42,6 @@ class QuorumRecovery(NamedTuple):
     epoch: int
     known_offset: int
     losses: tuple[PossibleLoss, ...]
-
-
-class _Copy(NamedTuple):
-    """A surviving copy of a partition. ``high_watermark``: the offset below which it knows its records committed."""
-
-    node_id: int
-    end: ReplicaEnd
-    high_watermark: int
 
 
 def recover_quorum(
@@ -98,8 +59,8 @@ def recover_quorum(
     if best is None:
         raise StorageError(
             errno.ENOENT,
-            "no node's folder has a metadata log, so nothing says what the cluster was: `replog repair PATH --to NEW"
-            " --yes` saves the records",
+            "no node's folder has a metadata log, so nothing says what the cluster was: `replog repair PATH --metadata`"
+            " makes the metadata again from the partitions' folders",
             home,
         )
     ends = {
@@ -152,57 +113,13 @@ def _take_survivors(disk: Disk, image: MetadataImage, roots: Mapping[int, str]) 
     losses: list[PossibleLoss] = []
     for topic in image.topics.values():
         for number, partition in list(topic.partitions.items()):
+            key = TopicPartition(topic.name, number)
             copies = [
                 copy
                 for node in partition.replicas
-                if node in roots and (copy := _copy_in(disk, roots[node], node, topic, number)) is not None
+                if node in roots and (copy := copy_in(disk, roots[node], node, key, topic.topic_id)) is not None
             ]
-            topic.partitions[number] = image.share(_with_survivors(partition, copies))
-            if (loss := _loss_of(topic.name, number, partition.replicas, copies)) is not None:
+            topic.partitions[number] = image.share(with_survivors(partition, copies))
+            if (loss := loss_of(topic.name, number, partition.replicas, copies)) is not None:
                 losses.append(loss)
     return losses
-
-
-def _copy_in(disk: Disk, root: str, node: int, topic: TopicImage, number: int) -> _Copy | None:
-    """Return the copy of a partition in the node's folder ``root``; None if there is none of that topic."""
-    folder = join(root, directory_name(topic.name, number))
-    if not is_partition(disk, folder) or topic_id_of(disk, folder) not in ("", topic.topic_id):
-        return None
-    view = ReplicaView(disk, folder, TopicPartition(topic.name, number), RootView(disk, root))
-    try:
-        return _Copy(node, ReplicaEnd(view.epochs.latest, view.valid_end()), view.high_watermark)
-    except CorruptError:
-        return None  # it counts as missing until its node reports it
-    finally:
-        view.close()
-
-
-def _with_survivors(partition: PartitionImage, copies: Sequence[_Copy]) -> PartitionImage:
-    """Return ``partition`` without a leader, with the surviving ``copies`` as its members, all of them suspects."""
-    last_epochs = [partition.leader_epoch, *(copy.end.last_epoch for copy in copies)]
-    changed = partition._replace(
-        leader=NO_LEADER,
-        last_known_elr=(),
-        leader_epoch=max(last_epochs) + MARGIN,
-        partition_epoch=partition.partition_epoch + MARGIN,
-    )
-    if not copies:
-        suspects = tuple(SuspectReplica(node, *MISSING) for node in (*partition.isr, *partition.elr))
-        return changed._replace(suspects=suspects)
-    return changed._replace(
-        isr=tuple(copy.node_id for copy in copies),
-        elr=(),
-        suspects=tuple(SuspectReplica(copy.node_id, *copy.end) for copy in copies),
-    )
-
-
-def _loss_of(topic: str, number: int, replicas: Sequence[int], copies: Sequence[_Copy]) -> PossibleLoss | None:
-    """Return the range that may be lost; None if every replica survives, because one of them was in sync."""
-    if not copies:
-        return PossibleLoss(topic, number, None, 0, -1)
-    best = max(copies, key=lambda copy: copy.end)
-    start = best.end.end_offset
-    known = max(copy.high_watermark for copy in copies)
-    if len(copies) == len(replicas) and known <= start:
-        return None
-    return PossibleLoss(topic, number, best.node_id, start, known if known > start else -1)

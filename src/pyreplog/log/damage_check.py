@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pyreplog._core import SegmentScanner
 from pyreplog.errors import CorruptError
 from pyreplog.log.epochs import EpochCache, read_epochs
+from pyreplog.log.identity import read_topic_id
 from pyreplog.log.layout import LOG_SUFFIX, join, parse_base_offset, segment_name
 from pyreplog.log.mark import MarkState, find_mark, read_mark
 from pyreplog.log.scan import feed_segment
@@ -27,6 +28,12 @@ def find_damage(disk: Disk, directory: str, topic_id: str, partition: int) -> st
 
     Beside a live writer a damage may be reported that is none: ask again then. Raises :class:`StorageError`.
     """
+    try:
+        kept = read_topic_id(disk, directory)
+    except CorruptError as error:
+        return str(error)
+    if kept not in (None, topic_id):
+        return f"the folder is of topic id {kept}, not {topic_id}"
     found = find_mark(disk, directory, topic_id=topic_id, partition=partition)
     if found is None:
         return "the mark of the log is missing or damaged"

@@ -24,6 +24,7 @@ from pyreplog.quorum.raft import RaftNode
 from pyreplog.quorum.raft_log import clear_quorum, format_quorum, is_formatted
 from pyreplog.quorum.recovery import make_only_voter
 from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots
+from pyreplog.quorum.state_file import find_epoch
 from pyreplog.quorum.storage import ControlEntry, HardState, LogBatch, QuorumStorage, SnapshotInProgress
 from pyreplog.quorum.voter_check import find_voter_damage
 from pyreplog.quorum.voter_records import voters_of
@@ -68,6 +69,7 @@ __all__ = [
     "VoterEndpoint",
     "VoterSet",
     "clear_quorum",
+    "find_epoch",
     "find_voter_damage",
     "format_quorum",
     "is_formatted",

@@ -27,7 +27,16 @@ from pyreplog.quorum.voters import Identity, ReplicaKey
 from pyreplog.record import crc32c
 from pyreplog.wire import NO_ID
 
-__all__ = ["STATE_NAME", "VOUCHER_NAME", "StateFile", "Voucher", "decode_state", "encode_state", "find_state_damage"]
+__all__ = [
+    "STATE_NAME",
+    "VOUCHER_NAME",
+    "StateFile",
+    "Voucher",
+    "decode_state",
+    "encode_state",
+    "find_epoch",
+    "find_state_damage",
+]
 
 # On disk: never change.
 STATE_NAME: Final = "quorum-state"
@@ -38,6 +47,8 @@ _HEAD: Final = struct.Struct(">4sHHQI")
 _SLOT_SIZE: Final = 1024
 _REASON_SIZE_MAX: Final = 300
 _STATE_SIZE_MAX: Final = 64 << 10
+_EPOCH_MAX: Final = 1 << 30
+"""A damaged file may tell any number."""
 
 
 class Voucher(NamedTuple):
@@ -205,6 +216,25 @@ def find_state_damage(disk: Disk, folder: str, identity: Identity) -> str | None
     except CorruptError as error:
         return str(error)
     return voucher.failure
+
+
+def find_epoch(disk: Disk, folder: str) -> int:
+    """Return the latest epoch that the files of a node tell, whether they are whole or not; 0 if they tell none."""
+    epochs = [0]
+    try:
+        data = read_whole(disk, f"{folder}/{STATE_NAME}", _STATE_SIZE_MAX)
+        if data is not None:
+            epochs.append(decode_state(data, STATE_NAME).epoch)
+    except CorruptError:
+        pass  # the other file may tell it
+    if disk.stat(f"{folder}/{VOUCHER_NAME}") is not None:
+        file = disk.open(f"{folder}/{VOUCHER_NAME}")
+        try:
+            slots = [_read_slot(file, position) for position in (0, _SLOT_SIZE)]
+        finally:
+            file.close()
+        epochs += [slot[1].state.epoch for slot in slots if slot is not None]
+    return max(one for one in epochs if one < _EPOCH_MAX)
 
 
 def _open_voucher(disk: Disk, folder: str, *, write: bool = False) -> File:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         TopicDescription,
     )
     from pyreplog.runtime.deserializers import DecodedRecord, Deserializer
+    from pyreplog.runtime.metadata_repair import RebuiltMetadata, repair_metadata
     from pyreplog.runtime.producer import Producer
     from pyreplog.runtime.quorum_recovery import (
         PossibleLoss,
@@ -90,6 +91,8 @@ __all__ = [
     "make_unowned",
     "open_log",
     "place_of",
+    "RebuiltMetadata",
+    "repair_metadata",
     "recover_quorum",
     "scan",
     "stored_quorum",
@@ -118,6 +121,7 @@ __getattr__, __dir__ = lazy_door(
             "TopicDescription",
         ],
         ".producer": ["Producer"],
+        ".metadata_repair": ["RebuiltMetadata", "repair_metadata"],
         ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_quorum", "stored_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
         ".send_functions": ["Partitioner", "SendExtras", "Serializer"],

@@ -128,7 +128,7 @@ class QuorumHost(ControllerHost):
         newest = newest_of(found)
         places = [(disk, self._folders.of(number)) for number, disk in disks.items()]
         if newest is None:
-            check_without_metadata(places)
+            check_without_metadata(self._folders.home, places)
             return
         check_not_older(newest.image, places, "the metadata of the voters")
         if newest.end_offset and not has_majority(newest.voters, found):

@@ -139,8 +139,8 @@ def _check_lost(path: str, found: Mapping[int, FolderMetadata]) -> None:
     if newest is None or not newest.end_offset or not len(newest.voters):
         raise StorageError(
             errno.ENOENT,
-            f"no node's folder has the metadata of the cluster, so nothing says what it was: `replog repair {path} --to"
-            " NEW --yes` saves the records",
+            f"no node's folder has the metadata of the cluster: `replog repair {path} --metadata` makes it again from"
+            " the partitions' folders, and says what these do not tell",
             path,
         )
     voters = newest.voters

@@ -17,6 +17,8 @@ from pyreplog.values import TopicPartition
 
 __all__ = ["check_not_older", "check_state", "check_without_metadata"]
 
+_RECORDS = "The records are in the nodes' folders, and each can be read as it is"
+
 
 def check_state(disk: Disk, path: str, folders: NodeFolders) -> None:
     """Raise :class:`CorruptError` if the cluster's folder ``path`` has nodes, and the controller's
@@ -35,9 +37,15 @@ def check_state(disk: Disk, path: str, folders: NodeFolders) -> None:
     found = "is missing" if state is None else f"is that of cluster {state.cluster_id}"
     raise CorruptError(
         f"the controller's state {STATE_FILE} {found}, and this folder holds {nodes}: put the nodes of one cluster and"
-        f" its own {STATE_FILE} into {path}, from the backup or the folder that they were copied out of. The records"
-        " are in the nodes' folders, and each can be read as it is",
+        f" its own {STATE_FILE} into {path}, from the backup or the folder that they were copied out of."
+        f" {_RECORDS if state is not None else _way_out(path)}",
         file=f"{path}/{STATE_FILE}",
+    )
+
+
+def _way_out(path: str) -> str:
+    return (
+        f"If it is lost, `replog repair {path} --metadata` makes the metadata again from the nodes' folders. {_RECORDS}"
     )
 
 
@@ -82,16 +90,15 @@ def check_not_older(image: MetadataImage, places: Iterable[tuple[Disk, str]], wh
                     )
 
 
-def check_without_metadata(places: Iterable[tuple[Disk, str]]) -> None:
-    """Raise :class:`CorruptError` if a node at ``places`` holds partitions: without metadata, its start would set
-    them aside."""
+def check_without_metadata(home: str, places: Iterable[tuple[Disk, str]]) -> None:
+    """Raise :class:`CorruptError` if a node at ``places`` of the cluster in ``home`` holds partitions: without
+    metadata, its start would set them aside."""
     for disk, folder in places:
         names = _partitions(disk, folder)
         if names:
             raise CorruptError(
                 f"no node holds the metadata of the cluster (the folder {METADATA_FOLDER}), and {folder} holds"
-                f" {next(iter(names))}: put the voters' folders back. The records are in the nodes' folders, and each"
-                " can be read as it is",
+                f" {next(iter(names))}: put the voters' folders back. {_way_out(home)}",
                 file=folder,
             )
 

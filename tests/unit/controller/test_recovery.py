@@ -11,7 +11,8 @@ import pytest
 from pyreplog.config import LogConfig
 from pyreplog.controller import MetadataImage
 from pyreplog.controller.election import MISSING
-from pyreplog.controller.recovery import MARGIN, PRODUCER_ID_MARGIN, PossibleLoss, QuorumRecovery, recover_quorum
+from pyreplog.controller.recovery import PRODUCER_ID_MARGIN, QuorumRecovery, recover_quorum
+from pyreplog.controller.survivors import MARGIN, PossibleLoss
 from pyreplog.errors import StorageError
 from pyreplog.log import METADATA_FOLDER, LogRoot, MetadataFolder, newest_metadata, read_properties
 from pyreplog.quorum import Identity, QuorumConfig, RaftNode, ReplicaKey, TimerDue, Voter, VoterSet, format_quorum
@@ -180,7 +181,7 @@ def test_without_any_metadata_log_it_is_refused() -> None:
     """The error names the command that saves the records."""
     disk = SimDisk(Random(1))
     disk.make_directory(HOME)
-    with pytest.raises(StorageError, match="`replog repair PATH --to NEW --yes` saves the records"):
+    with pytest.raises(StorageError, match="`replog repair PATH --metadata` makes the metadata again"):
         recover(disk, {1: f"{HOME}/node-1"})
 
 
