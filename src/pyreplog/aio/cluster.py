@@ -21,17 +21,13 @@ from pyreplog.arrow import Scan
 from pyreplog.config import check_seconds
 from pyreplog.errors import ClosedError
 from pyreplog.record import Record
-from pyreplog.runtime import LockWait, TopicDescription
+from pyreplog.runtime import Deserializer, LockWait, OnDelivery, Partitioner, Serializer, TopicDescription
 from pyreplog.values import TopicPartition
 
 if TYPE_CHECKING:
     from pyreplog.runtime import (
         ClusterReaderSettings,
         ClusterSettings,
-        Deserializer,
-        OnDelivery,
-        Partitioner,
-        Serializer,
     )
 
 __all__ = ["Cluster", "ClusterNode", "ClusterReader"]

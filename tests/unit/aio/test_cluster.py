@@ -18,6 +18,7 @@ from pyreplog import aio
 from pyreplog.aio.calls import READERS_MAX, ThreadCalls
 from pyreplog.aio.cluster import ConsumerSettings, ProducerSettings
 from pyreplog.record import BatchBuilder, RecordBatch, records_of
+from pyreplog.runtime.send_functions import NO_FUNCTIONS
 from tests.unit.runtime.slow import FOREVER, SlowDisk
 
 
@@ -205,6 +206,8 @@ def test_waiting_for_records(tmp_path: Path) -> None:
 
 class Held:
     """A consumer whose first look takes until it is told, having moved on already."""
+
+    _decodes = False
 
     def __init__(self) -> None:
         self.began, self.told = threading.Event(), threading.Event()
@@ -448,6 +451,8 @@ def test_a_flush_holds_up_no_send() -> None:
 
     class Stuck:
         closed = False
+        _functions = NO_FUNCTIONS
+        _has_functions = False
 
         def __init__(self) -> None:
             self.began, self.told = threading.Event(), threading.Event()
@@ -555,6 +560,8 @@ def test_a_close_takes_no_longer_than_it_is_told() -> None:
 
     class Full:
         closed = False
+        _functions = NO_FUNCTIONS
+        _has_functions = False
 
         def __init__(self) -> None:
             self.began, self.ended = threading.Event(), threading.Event()
@@ -599,6 +606,8 @@ def test_a_close_that_no_thread_was_to_be_had_for_is_tried_again(monkeypatch: py
 
     class Sending:
         closed = False
+        _functions = NO_FUNCTIONS
+        _has_functions = False
 
         def __init__(self) -> None:
             self.began, self.go_on = threading.Event(), threading.Event()
