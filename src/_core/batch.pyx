@@ -246,6 +246,11 @@ cdef class Record:
             pairs.append((key, value))
         return tuple(pairs)
 
+    @property
+    def delivery_count(self):
+        """How many times a queue has delivered the record, this time included; 0 if it is not from a queue."""
+        return self.fields.delivery_count
+
     def _asdict(self):
         """Return all fields by name, as a named tuple does: ``Record(**record._asdict())`` is equal to the record."""
         return {
@@ -267,7 +272,8 @@ cdef class Record:
         return self
 
     def __reduce__(self):
-        return _unpickled, (self.source.topic, self.source.partition, _own_batch(self))
+        made = (self.source.topic, self.source.partition, _own_batch(self))
+        return _unpickled, made if self.fields.delivery_count == 0 else (*made, self.fields.delivery_count)
 
     def __eq__(self, other):
         cdef Record that
@@ -400,12 +406,28 @@ cdef Record _read_alone(str topic, int32_t partition, bytes data):
     return <Record>records[0]
 
 
-def _unpickled(str topic not None, int32_t partition, bytes data not None):
+def _unpickled(str topic not None, int32_t partition, bytes data not None, int32_t delivery_count=0):
     """Return the record of a pickle that :meth:`Record.__reduce__` made.
 
     The bytes are not trusted: they are checked as those of a file.
     """
-    return _read_alone(topic, partition, data)
+    cdef Record record = _read_alone(topic, partition, data)
+    record.fields.delivery_count = delivery_count  # no other code has the record yet
+    return record
+
+
+def delivered(list records not None, int32_t delivery_count):
+    """Return ``records`` as a queue delivers them for the ``delivery_count``-th time. They share their bytes."""
+    cdef Record record
+    cdef Record made
+    cdef list result = []
+    for record in records:
+        made = Record.__new__(Record)
+        made.source = record.source
+        made.fields = record.fields
+        made.fields.delivery_count = delivery_count
+        result.append(made)
+    return result
 
 
 @cython.final

@@ -88,6 +88,7 @@ cdef extern from "batch.h" nogil:
         int32_t value_size
         int32_t header_count
         int32_t headers_size
+        int32_t delivery_count
     ctypedef struct record_header:
         const uint8_t *key
         const uint8_t *value

@@ -36,6 +36,7 @@ __all__ = [
     "IneligibleReplicaError",
     "InternalError",
     "InvalidPartitionsError",
+    "InvalidRecordStateError",
     "InvalidProducerEpochError",
     "InvalidReplicationFactorError",
     "InvalidRequestError",
@@ -589,6 +590,24 @@ class UnsyncedError(OutcomeUnknownError, StorageError, ClosedError):
     def __str__(self) -> str:
         # OSError's text begins with the errno, which is missing here.
         return super().__str__() if self.errno is not None else str(self.strerror)
+
+
+class InvalidRecordStateError(PyreplogError):
+    """A queue's records cannot be accepted, released, rejected or renewed, because this worker does not have them any
+    more: it settled them before, or their lock ended and another worker has them. Nothing was changed, also not for
+    the other records of the same call.
+
+    ``offsets`` are the offsets of those records.
+    """
+
+    def __init__(self, doing: str, offsets: list[int], queue: str) -> None:
+        self.offsets = offsets
+        shown = ", ".join(map(str, offsets[:10])) + (" ..." if len(offsets) > 10 else "")
+        super().__init__(
+            f"{doing}: this worker of {queue} does not have offset{'' if len(offsets) == 1 else 's'} {shown} any more;"
+            " nothing was changed. The records were settled before, or were kept for longer than their lock: renew"
+            " records that take long, and call again without these"
+        )
 
 
 class SpoolRefusedError(PyreplogError):

@@ -46,6 +46,7 @@ __all__ = [
     "Received",
     "Stat",
     "Store",
+    "SharedFile",
     "SyncDone",
     "Transport",
     "TransportEvent",
@@ -182,6 +183,64 @@ class File(Protocol):
 
     def close(self) -> None:
         """Close the file. A second call is harmless."""
+        ...
+
+
+class SharedFile(Protocol):
+    """An open file that several processes change, one at a time.
+
+    Each opening counts by itself, in one process too. Thread-safe, except that one thread at a time
+    has the lock.
+    """
+
+    @property
+    def path(self) -> str:
+        """The path by which the file was opened."""
+        ...
+
+    def lock(self) -> None:
+        """Keep every other opening of the file out, until :meth:`unlock`. It waits for its turn.
+
+        Raises :class:`LockedError` if another opening keeps the lock for many seconds.
+        """
+        ...
+
+    def unlock(self) -> None:
+        """Give the lock back. A call without the lock is harmless."""
+        ...
+
+    def hold(self, number: int) -> bool:
+        """Hold ``number`` (from 0) until this file is closed or the process ends, however it ends.
+
+        Return False if another opening holds it.
+        """
+        ...
+
+    def is_held(self, number: int) -> bool:
+        """Return whether an opening other than this one holds ``number``."""
+        ...
+
+    def is_current(self) -> bool:
+        """Return whether :attr:`path` still names this file."""
+        ...
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write all of ``data`` at ``position``. After a :class:`StorageError` a part may be there."""
+        ...
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        ...
+
+    def sync(self) -> None:
+        """Block until all that was written is on stable storage, without a lock of the file.
+
+        After a failure every later call fails too: the content of the disk is then unknown.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the file, and give up its lock and its number. A second call is harmless."""
         ...
 
 
@@ -365,6 +424,13 @@ class Disk(Protocol):
     @property
     def reserve_lock(self) -> AbstractContextManager[object]:
         """The one lock of all disks of the process that is held while a folder's reserve is used."""
+        ...
+
+    def open_shared(self, path: str) -> SharedFile:
+        """Open a file that several processes change; a missing one is made, and empty.
+
+        Raises :class:`StorageError` if the system or the folder's file system has no such locks.
+        """
         ...
 
     def watch(self, paths: Sequence[str]) -> Watch | None:

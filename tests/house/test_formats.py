@@ -27,6 +27,7 @@ from pyreplog.log.transaction_index import AbortedRange, parse_aborted
 from pyreplog.quorum import ReplicaKey
 from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots
 from pyreplog.quorum.state_file import decode_state, encode_state
+from pyreplog.readers import QueueStats, read_queue
 from pyreplog.record import RecordBatch, control_records, convert_legacy, decompress, end_marker, records_of, split
 from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk
@@ -186,6 +187,17 @@ def test_what_recovery_kept_is_part_of_a_batch() -> None:
     (name,) = (name for name in GOLDEN if name.startswith("torn/"))
     assert golden(name) == bytes(formats.batch(17, 1, 4))[:40]
     assert name.endswith(f"-0-{len(golden('root/orders-1/00000000000000000000.log'))}-0")
+
+
+def test_the_journal_of_a_queue_is_read(disk: SimDisk) -> None:
+    """Its parts, put where they belong, are the queue that its page tells of."""
+    file = disk.create("queue/replog.queue-workers")
+    for name, (start, _) in formats.QUEUE_PARTS.items():
+        file.write_at(start, [golden(f"queue/{name}")])
+    identity, state = read_queue(disk, "queue/replog.queue-workers")
+    assert identity == formats.QUEUE
+    assert state.acquired == {3: (1, 1, 31_000_000_000), 4: (1, 1, 31_000_000_000), 5: (1, 1, 32_000_000_000)}
+    assert state.stats() == QueueStats(6, acquired=3, available=0, accepted=1, dead_letters=1, deleted=3)
 
 
 def test_a_stored_image_is_read() -> None:

@@ -60,6 +60,7 @@ typedef struct {
     int32_t value_size;
     int32_t header_count;
     int32_t headers_size;
+    int32_t delivery_count;  /* by a queue; the kernels leave it as it is */
 } batch_record;
 
 /* One header of a record. The key is never NULL and not checked to be UTF-8; value as in

@@ -5,7 +5,7 @@ from pyreplog.mypyc_build import advice_on
 
 try:
     from pyreplog._core import _platform as _platform
-    from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
+    from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, delivered, stamp
     from pyreplog._core.builder import Ack, BatchBuilder, Gathering, find_too_large
     from pyreplog._core.columns import COLUMNS, LOG_COLUMN, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
     from pyreplog._core.legacy import legacy_messages
@@ -70,6 +70,7 @@ __all__ = [
     "TimeIndex",
     "TimeSearch",
     "crc32c",
+    "delivered",
     "find_offset",
     "find_producers",
     "find_timestamp",

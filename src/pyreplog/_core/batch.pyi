@@ -71,12 +71,19 @@ class Record:
     def value_view(self) -> memoryview | None: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+    @property
+    def delivery_count(self) -> int:
+        """How many times a queue has delivered the record, this time included; 0 if it is not from a queue."""
+
     def _asdict(self) -> dict[str, Any]:
         """Return all fields by name, as a named tuple does: ``Record(**record._asdict())`` is equal to the record."""
     def __copy__(self) -> Record: ...
     def __deepcopy__(self, memo: object, /) -> Record: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+
+def delivered(records: list[Record], delivery_count: int) -> list[Record]:
+    """Return ``records`` as a queue delivers them for the ``delivery_count``-th time. They share their bytes."""
 
 @final
 class RecordBatch:

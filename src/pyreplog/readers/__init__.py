@@ -17,8 +17,28 @@ from pyreplog.readers.layout import (
     queue_file_name,
     reader_name_of,
 )
+from pyreplog.readers.queue_entries import Accepted, Acquired, Archived, Cut, Deleted, Entry, Released, Renewed
+from pyreplog.readers.queue_journal import QUEUE_FILE_SIZE, JournalIdentity, QueueJournal, read_queue
+from pyreplog.readers.queue_state import DELIVERIES_MAX, IN_FLIGHT_MAX, QueueState, QueueStats, runs_of
 
 __all__ = [
+    "Accepted",
+    "Acquired",
+    "Archived",
+    "Cut",
+    "DELIVERIES_MAX",
+    "Deleted",
+    "Entry",
+    "IN_FLIGHT_MAX",
+    "JournalIdentity",
+    "QUEUE_FILE_SIZE",
+    "QueueJournal",
+    "QueueState",
+    "QueueStats",
+    "Released",
+    "Renewed",
+    "read_queue",
+    "runs_of",
     "DEAD_LETTER_PREFIX",
     "OFFSETS_PREFIX",
     "QUEUE_PREFIX",

@@ -19,7 +19,7 @@ from pyreplog.record import Record, record_lists_of, split
 from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
 from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.system import OwnedLock
-from pyreplog.values import LogStats
+from pyreplog.values import EpochEntry, LogStats
 
 __all__ = [
     "CommittedView",
@@ -111,6 +111,16 @@ class WriterView:
     def directory(self) -> str:
         """The partition's folder."""
         return self._writer.log.directory
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's id; empty for an old log that has none yet."""
+        return self._writer.log.topic_id
+
+    @property
+    def epochs(self) -> list[EpochEntry]:
+        """The leader epochs, with the first offset of each."""
+        return self._writer.log.epochs.entries
 
     @property
     def start_offset(self) -> int:
@@ -210,6 +220,17 @@ class ReaderView:
     def directory(self) -> str:
         """The folder from which records are read: of several copies, the one with the highest end."""
         return self._reader.directory
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's id; empty for an old log that has none yet."""
+        return self._reader.topic_id
+
+    @property
+    def epochs(self) -> list[EpochEntry]:
+        """The leader epochs, with the first offset of each, as of the last :meth:`refresh`."""
+        with self._lock:
+            return self._reader.epochs
 
     @property
     def max_batch_bytes(self) -> int:
@@ -345,6 +366,16 @@ class CommittedView:
     def directory(self) -> str:
         """The folder from which records are read."""
         return self._view.directory
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's id; empty for an old log that has none yet."""
+        return self._view.topic_id
+
+    @property
+    def epochs(self) -> list[EpochEntry]:
+        """The leader epochs, with the first offset of each."""
+        return self._view.epochs
 
     @property
     def max_batch_bytes(self) -> int:

@@ -23,7 +23,7 @@ from typing import Final
 from pyreplog._core import _platform
 from pyreplog.config import Permissions
 from pyreplog.errors import StorageError, worded
-from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, File, Lock, R, Stat, Store, SyncDone, T, Watch
+from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, File, Lock, R, SharedFile, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.descriptor_cache import opener, with_free_descriptor
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, sync_outcome
 from pyreplog.system.file_lock import SystemLock, hold_file, take_lock
@@ -31,6 +31,7 @@ from pyreplog.system.locks import OwnedLock
 from pyreplog.system.mounts import is_shared, kind_of
 from pyreplog.system.permissions import Modes, modes_of
 from pyreplog.system.process import current
+from pyreplog.system.shared_file import SystemSharedFile
 from pyreplog.system.signals import is_interruption, is_no_thread, is_too_late
 from pyreplog.system.store import SystemStore
 from pyreplog.system.sync_batcher import SyncBatcher
@@ -257,6 +258,12 @@ class SystemDisk:
         """The one lock of all disks of the process that is held while a folder's reserve is used."""
         return _reserve_lock
 
+    def open_shared(self, path: str) -> SharedFile:
+        """Open a file that several processes change, in a folder that this one may write to."""
+        with self._doing("opening", path):
+            self._check_lockable(path)
+            return SystemSharedFile(path, self._modes)
+
     def watch(self, paths: Sequence[str]) -> Watch | None:
         """Watch ``paths`` by inotify; return None if the system has none, or no queue to spare."""
         if self._process.left:
@@ -272,10 +279,7 @@ class SystemDisk:
         unsafe to write in.
         """
         with self._doing("locking", path):
-            if not self._any_folder:
-                folder = os.path.dirname(path) or "."
-                _check_directory(folder, self._modes, write=True, link=True)
-                _check_mount(folder)
+            self._check_lockable(path)
             return take_lock(path, about, self._modes, text_position)
 
     def hold(self, path: str) -> Lock:
@@ -317,6 +321,13 @@ class SystemDisk:
         """
         if not self._process.left:
             self._syncs.stop(CLOSE_S)
+
+    def _check_lockable(self, path: str) -> None:
+        """Raise :class:`StorageError` if the folder of the lock file ``path`` is unsafe to write in."""
+        if not self._any_folder:
+            folder = os.path.dirname(path) or "."
+            _check_directory(folder, self._modes, write=True, link=True)
+            _check_mount(folder)
 
     @contextlib.contextmanager
     def _doing(self, doing: str, path: str) -> Iterator[None]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Self
 from pyreplog.config import Permissions, check_permissions, suggestion
 from pyreplog.controller import controller_address
 from pyreplog.errors import ConfigError, PyreplogError, StorageError
-from pyreplog.ports import Address, Buffer, Disk, File, Lock, SyncDone
+from pyreplog.ports import Address, Buffer, Disk, File, Lock, SharedFile, SyncDone
 from pyreplog.runtime import Cluster
 from pyreplog.system import LocalNetwork, LocalTransport, SystemDisk
 
@@ -169,6 +169,10 @@ class BreakableDisk:
     def lock(self, path: str, about: str, text_position: int | None = None) -> Lock:
         """Take the lock of the file ``path``."""
         return self._disk.lock(path, about, text_position)
+
+    def open_shared(self, path: str) -> SharedFile:
+        """Open a file that several processes change."""
+        return self._disk.open_shared(path)
 
     def hold(self, path: str) -> Lock:
         """Hold the file ``path``."""

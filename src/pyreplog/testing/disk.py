@@ -39,10 +39,23 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.errors import ClosedError, InternalError, LockedError, StorageError
-from pyreplog.ports import HOLDER_TEXT_SIZE, NO_DESCRIPTORS_ERRNOS, Clock, File, Lock, R, Stat, Store, SyncDone, T
+from pyreplog.ports import (
+    HOLDER_TEXT_SIZE,
+    NO_DESCRIPTORS_ERRNOS,
+    Clock,
+    File,
+    Lock,
+    R,
+    SharedFile,
+    Stat,
+    Store,
+    SyncDone,
+    T,
+)
 from pyreplog.system import OwnedLock
 from pyreplog.testing.faults import Call, Fault
 from pyreplog.testing.file_tree import FileTree, storage_error
+from pyreplog.testing.shared_file import SharedLocks, SimSharedFile
 from pyreplog.testing.storage import Folder, Inode, PendingWrite
 from pyreplog.testing.store import SimStore
 
@@ -208,6 +221,7 @@ class SimDisk:
         self._tree = FileTree()
         self._faults: list[Fault] = []
         self._locks: dict[Inode, tuple[str, SimLock]] = {}
+        self._shared_locks = SharedLocks()
         self._pending: dict[int, _Sync] = {}
         self._done: list[SyncDone] = []
         self._token = 0
@@ -258,6 +272,7 @@ class SimDisk:
         """Kill the process: open files and locks are gone, unfinished syncs promise nothing, written data is shown."""
         self.generation += 1
         self._locks.clear()
+        self._shared_locks.clear()
         self._pending.clear()
         self._done.clear()
 
@@ -432,6 +447,17 @@ class SimDisk:
     def open_store(self, path: str, *, write: bool) -> Store:
         """Open a store in a file of this disk, which loses unsynced data as other files do."""
         return SimStore(self, path, write=write)
+
+    def open_shared(self, path: str) -> SharedFile:
+        """Open a file that several simulated processes change; a missing one is made."""
+        node = self._tree.find(path)
+        self.begin("open" if node is not None else "create", path)
+        if isinstance(node, Folder):
+            raise storage_error(errno.EISDIR, "opening", path)
+        if node is None:
+            node = Inode(mtime_ms=self._mtime_ms())
+            self._tree.add(path, node, "creating")
+        return SimSharedFile(self, path, node, self._shared_locks)
 
     def watch(self, paths: Sequence[str]) -> None:
         """Return None: a caller that waits for a change polls again."""

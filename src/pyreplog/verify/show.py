@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pyreplog.verify import states
 from pyreplog.verify.nodes import NODES, node_list
+from pyreplog.verify.queues import QUEUE, queue_rows
 from pyreplog.verify.states import Slot, Unreadable
 from pyreplog.verify.vote import QUORUM_STATE, VOUCHER, slots_of, state_fields
 
@@ -69,6 +70,8 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         yield state_fields(data)
     elif name == VOUCHER:
         yield from _votes(data)
+    elif name.startswith(QUEUE):
+        yield from queue_rows(data)
     elif name == states.CONTROLLER:
         yield states.controller(data)
     else:

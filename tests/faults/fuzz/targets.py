@@ -49,6 +49,7 @@ from pyreplog.wire.metadata import BrokerEndpoint, PartitionRecord, RegisterBrok
 from pyreplog.wire.metadata_codec import decode_record, describe_record, encode_record
 from pyreplog.wire.metadata_layouts import RECORD_KINDS
 from tests.faults.fuzz.mutate import seal_batch, seal_mark, seal_old, seal_snapshot, seal_state
+from tests.faults.fuzz.queue_targets import QUEUES
 from tests.faults.fuzz.quorum_targets import QUORUM
 from tests.faults.fuzz.regression_corpus import KEPT
 from tests.faults.fuzz.target import Target
@@ -512,5 +513,6 @@ TARGETS: Final = (
     Target("search", lambda: [_TIMED], _run_search, (), 3),
     TWINS,
     QUORUM,
+    QUEUES,
     *KEPT,
 )

@@ -81,6 +81,22 @@ FED: Final = {
         "verify/states.partition_of",
         "verify/states.taken_for",
     ],
+    "queue": [
+        "readers/layout.reader_name_of",
+        "readers/queue_entries._decode",
+        "readers/queue_entries._decode_runs",
+        "readers/queue_entries._decode_snapshot",
+        "readers/queue_entries.decode_entry",
+        "readers/queue_journal.QueueJournal._was_used",
+        "readers/queue_journal._entries",
+        "readers/queue_journal._name_of",
+        "readers/queue_journal._slots_of",
+        "verify/queues.QueueJournalView._snapshot",
+        "verify/queues.QueueJournalView._take",
+        "verify/queues.QueueJournalView._walk",
+        "verify/queues._name",
+        "verify/queues._slot",
+    ],
     "quorum": [
         "controller/image_loader.ImageLoader.add",
         "controller/image_loader.decode_known",
@@ -148,6 +164,7 @@ FED: Final = {
 NOT_FED: Final = {
     "words of whoever calls: options and arguments": [
         "controller/topics._check_name",
+        "readers/layout.check_reader_name",
         "spark/options._amount",
         "spark/options._assigned",
         "spark/options.folder_of",
@@ -164,6 +181,7 @@ NOT_FED: Final = {
         "spool/layout.producer_of",
         "system/sync_batcher._SyncBatch.end",
         "system/file_lock._holder",
+        "system/shared_file.SystemSharedFile.is_held",
     ],
     "draws bytes that others have taken apart": ["cli/picture._draw"],
     "Spark's own answer, which it took apart": ["spark/query_lag._of_sources"],

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 
 from pyreplog.config import LogConfig
 from pyreplog.log import LogRoot
-from pyreplog.ports import Buffer, Disk, File, Lock, Stat, Store, SyncDone, Watch
+from pyreplog.ports import Buffer, Disk, File, Lock, SharedFile, Stat, Store, SyncDone, Watch
 from pyreplog.values import TopicPartition
 from tests.unit.log.support import CLOCK, batch
 
@@ -178,6 +178,11 @@ class KillingDisk:
         """Counted."""
         self.count()
         return self._disk.lock(path, about, text_position)
+
+    def open_shared(self, path: str) -> SharedFile:
+        """Counted."""
+        self.count()
+        return self._disk.open_shared(path)
 
     def hold(self, path: str) -> Lock:
         """Counted."""

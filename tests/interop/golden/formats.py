@@ -28,6 +28,17 @@ from pyreplog.ports import Disk
 from pyreplog.quorum import HardState, Identity, ReplicaKey
 from pyreplog.quorum.snapshots import write_snapshot
 from pyreplog.quorum.state_file import StateFile
+from pyreplog.readers import (
+    Accepted,
+    Acquired,
+    Archived,
+    Cut,
+    Deleted,
+    JournalIdentity,
+    QueueJournal,
+    Released,
+    Renewed,
+)
 from pyreplog.record import BatchBuilder, xxh64
 from pyreplog.spool import BatchId, Spool
 from pyreplog.testing import SimClock, SimDisk
@@ -278,6 +289,36 @@ def stored_image() -> dict[str, bytes]:
     }
 
 
+QUEUE: Final = JournalIdentity("workers", TOPIC_ID, 1)
+QUEUE_PARTS: Final = {"slot": (512, 568), "name": (1024, 1041), "area": (135168, 135476)}
+"""The parts of a queue's journal that are not zero, by name: first byte and end."""
+
+
+def queue_journal() -> dict[str, bytes]:
+    """A queue's journal with one entry of each kind, in three parts, because the rest is zeros."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("queue")
+    path = "queue/replog.queue-workers"
+    journal = QueueJournal.open(disk, path, QUEUE, is_sync=True)
+    with journal:
+        for entry in (
+            Acquired(1, 30_000_000_000, 3, [(0, 5, 1)]),
+            Accepted([(0, 1)]),
+            Renewed(1, 31_000_000_000, [(1, 4)]),
+            Released([(1, 2)]),
+            Acquired(1, 32_000_000_000, 3, [(1, 1, 2), (5, 2, 1)]),
+            Archived([(1, 1)]),
+            Deleted(9, [(2, 1)]),
+            Cut(6, 3),
+        ):
+            journal.append(entry)
+    journal.close()
+    data = files_of(disk, "queue")[path]
+    assert not any(data[: QUEUE_PARTS["slot"][0]])
+    assert not any(data[QUEUE_PARTS["area"][1] :])
+    return {f"queue/{name}": data[start:end] for name, (start, end) in QUEUE_PARTS.items()}
+
+
 NODES: Final = {1: "/disk1/n1", 2: "/disk2/\udcff n2", 3: "node-3"}
 
 
@@ -294,6 +335,7 @@ def golden() -> dict[str, bytes]:
         **backup_note(),
         **metadata(),
         **stored_image(),
+        **queue_journal(),
         "nodes/cluster/replog.nodes": format_state(format_nodes(NODES)),
         "nodes/node/replog.nodes": format_state(format_nodes({}, "/srv/data")),
         "import/replog.import": format_state(format_places(IMPORTS)),

@@ -1,0 +1,485 @@
+"""The journal of one queue: a file that all its workers append to, one at a time.
+
+    byte 0     512     1024              4096                135168                266240
+         | slot | slot  | name            | area 0            | area 1            |
+
+Each area begins with a snapshot of the state; entries follow it. The slots take turns, and so do
+the areas: when the area in use is full, the state is written to the other one and synced, then the
+slot of that area is written with the next sequence number and synced. So the file stays as small as
+the queue's records in flight, and a crash leaves the old area or the new one. The file is never
+replaced by another one, because the locks of its workers belong to the file.
+
+An entry's checksum covers the checksum before it. So an entry that power loss left behind a hole
+never comes back to life when the hole is filled.
+
+A change is: lock the file, read the other slot (has the area changed?) and the entries that were
+appended since, decide, append one entry, unlock. Format: docs/internals/format/queue.md.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from struct import Struct
+from types import TracebackType
+from typing import Final, NamedTuple
+
+from pyreplog.errors import (
+    ConfigError,
+    CorruptError,
+    InternalError,
+    OutcomeUnknownError,
+    StorageError,
+    TopicRecreatedError,
+)
+from pyreplog.log import decode_uuid, encode_uuid, parent_of
+from pyreplog.ports import Disk, SharedFile
+from pyreplog.readers.queue_entries import Entry, Joined, Snapshot, decode_entry, encode_entry
+from pyreplog.readers.queue_state import QueueState
+from pyreplog.record import crc32c
+
+__all__ = ["QUEUE_FILE_SIZE", "JournalIdentity", "QueueJournal", "read_queue"]
+
+# On disk: never change.
+_MAGIC: Final = b"RLQJ"
+_VERSION: Final = 1
+_SYNC: Final = 1
+_SLOT: Final = Struct(">4sHHQ16si16s")
+_CRC: Final = Struct(">I")
+_SLOT_SIZE: Final = _SLOT.size + _CRC.size
+_SEQUENCE_END: Final = 16
+"""The bytes of a slot up to the sequence number, its last field that changes with each turn."""
+_SLOT_POSITIONS: Final = (0, 512)
+_NAME_POSITION: Final = 1024
+_NAME_MAGIC: Final = b"RLQN"
+_NAME_HEAD: Final = Struct(">4sH")
+_NAME_SIZE_MAX: Final = 200
+_AREAS_POSITION: Final = 4096
+_AREA_SIZE: Final = 128 << 10
+QUEUE_FILE_SIZE: Final = _AREAS_POSITION + 2 * _AREA_SIZE
+_FRAME: Final = Struct(">II")
+"""In front of each entry: its size and its checksum. A size of 0 ends the entries."""
+_SEED: Final = Struct(">Q16s")
+
+_LOOK_SIZE: Final = 96
+"""Bytes that are read at the end of the entries: enough for the entry of another worker that has one record."""
+_READ_SIZE: Final = 4096
+_NO_ENTRY: Final = bytes(4)
+_HOLD_TRIES: Final = 100
+_OPEN_TRIES: Final = 10
+_NO_BOOT: Final = bytes(16)
+_NO_ID: Final = encode_uuid(bytes(16))
+"""The topic id of a log from before Kafka 2.8, until its first newer writer."""
+
+
+class JournalIdentity(NamedTuple):
+    """The queue's name, and the log whose records it delivers."""
+
+    name: str
+    topic_id: str
+    partition: int
+
+
+class _Slot(NamedTuple):
+    sequence: int
+    topic_id: str
+    partition: int
+    boot_id: bytes
+    is_sync: bool
+
+
+class QueueJournal:
+    """The open journal of one worker. Not thread-safe.
+
+    ``with journal as state:`` is one change, under the lock of the file. Within it
+    :meth:`append` adds entries, and ``state`` is up to date.
+    """
+
+    def __init__(self, disk: Disk, file: SharedFile, identity: JournalIdentity, boot_id: bytes, *, is_sync: bool):
+        """Use :meth:`open` to make one."""
+        self._disk = disk
+        self._file = file
+        self._identity = identity
+        self._boot_id = boot_id
+        self._is_sync = is_sync
+        self.state = QueueState()
+        self.worker = 0
+        """The number of this worker, from 1."""
+        self.append_count = 0
+        """Entries that this worker appended. :meth:`sync` covers those appended before its call."""
+        self.torn_size = 0
+        """Bytes behind the last whole entry when the journal was opened: an entry that a crash tore, or damage."""
+        self._sequence = 0
+        self._position = 0
+        self._end = 0
+        self._chain = 0
+        self._other = b""
+        self._other_position = 0
+        self._is_valid = False
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, identity: JournalIdentity, *, is_sync: bool) -> QueueJournal:
+        """Open the journal ``path`` as one more worker, and make it if it is missing.
+
+        ``is_sync``: what the file holds is made durable now, and the caller syncs what must be durable later. Raises
+        :class:`TopicRecreatedError` if it belongs to another topic id, :class:`ConfigError` for another partition or
+        queue, :class:`CorruptError` for damage, :class:`StorageError` if the disk refuses.
+        """
+        identity = identity._replace(topic_id=identity.topic_id or _NO_ID)
+        boot_id = _boot_bytes(disk.boot_id(parent_of(path)))
+        for _ in range(_OPEN_TRIES):
+            journal = cls(disk, disk.open_shared(path), identity, boot_id, is_sync=is_sync)
+            try:
+                journal._file.lock()
+                if journal._file.is_current():
+                    journal._join()
+                    return journal
+            except BaseException:
+                journal.close()
+                raise
+            finally:
+                journal._file.unlock()
+            journal.close()  # the worker that made it could not, and removed it
+        raise StorageError(errno.EAGAIN, "the queue's journal is removed again and again while it is opened", path)
+
+    def _join(self) -> None:
+        head = self._file.read_at(0, _AREAS_POSITION)
+        slots = _slots_of(head)
+        name = _name_of(head)
+        if not slots:
+            if name is not None or self._was_used():
+                raise CorruptError(
+                    "neither slot of the queue's journal is whole: restore the file, or remove it to deliver every"
+                    " record again",
+                    file=self._file.path,
+                    position=0,
+                )
+            self._create()
+        else:
+            newest = max(slots, key=lambda slot: slot.sequence)
+            self._check(newest, name)
+            self._load()
+            if newest.boot_id != self._boot_id or self._boot_id == _NO_BOOT or self.torn_size or self._is_sync:
+                self._turn()
+            if name is None:
+                self._write_name()
+        for number in range(self.state.last_worker + 1, self.state.last_worker + 1 + _HOLD_TRIES):
+            if self._file.hold(number):
+                self.append(Joined(number))
+                self.worker = number
+                return
+        raise CorruptError("the numbers of workers in the queue's journal are older than its workers", file=self.path)
+
+    def _check(self, found: _Slot, name: str | None) -> None:
+        """Raise unless the journal is that of this queue."""
+        identity, path = self._identity, self._file.path
+        if found.topic_id not in (identity.topic_id, _NO_ID):
+            raise TopicRecreatedError(
+                f"{path} belongs to topic id {found.topic_id}, and the log has {identity.topic_id}: the log was made"
+                " again, and its offsets are other records",
+                "Remove the file to begin the queue at the first record",
+            )
+        if found.partition != identity.partition or (name is not None and name != identity.name):
+            raise ConfigError(
+                f"{path} is the journal of queue {name!r} of partition {found.partition}, not of {identity.name!r} of"
+                f" partition {identity.partition}"
+            )
+
+    def _was_used(self) -> bool:
+        """Return whether an area has two entries, the second of which continues the first: so this is no file whose
+        first writer was interrupted."""
+        for sequence in (0, 1):
+            position = _area_position(sequence)
+            data = self._file.read_at(position, _AREA_SIZE)
+            if len(data) < 2 * _FRAME.size:
+                continue
+            size, crc = _FRAME.unpack_from(data)
+            if size and _entries(data[_FRAME.size + size :], crc):
+                return True
+        return False
+
+    def _create(self) -> None:
+        """Write a new journal. Its name is durable before its first slot; a file without one is a new one."""
+        file = self._file
+        file.write_at(0, bytes(_AREAS_POSITION + 2 * _AREA_SIZE))
+        folder = parent_of(file.path)
+        try:
+            self._disk.sync_directory(folder)
+        except StorageError:
+            # A second sync would be believed, and the name might not be durable all the same.
+            with suppress(StorageError):
+                self._disk.remove(file.path)
+            raise
+        self._turn()
+        self._write_name()
+
+    def _write_name(self) -> None:
+        name = self._identity.name.encode()
+        data = _NAME_HEAD.pack(_NAME_MAGIC, len(name)) + name
+        self._file.write_at(_NAME_POSITION, data + _CRC.pack(crc32c(data)))
+
+    # -- one change --------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._file.path
+
+    def __enter__(self) -> QueueState:
+        try:
+            self._file.lock()
+            if not self._is_valid or self._file.read_at(self._other_position, _SEQUENCE_END) != self._other:
+                self._load()
+            else:
+                self._read_on()
+        except BaseException:
+            self._file.unlock()
+            raise
+        return self.state
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.unlock()
+
+    def append(self, entry: Entry) -> None:
+        """Append ``entry`` and apply it. REQUIRES the lock of the file.
+
+        Raises :class:`StorageError` if nothing was appended, :class:`OutcomeUnknownError` if that cannot be told.
+        """
+        body = encode_entry(entry)
+        if self._position + 2 * _FRAME.size + len(body) > self._end:
+            self._turn()
+        frame, crc = _framed(body, self._chain)
+        try:
+            self._file.write_at(self._position, frame)
+        except StorageError as error:
+            if not self._is_written(frame, error):
+                raise
+        self._is_valid = False  # until the state has the entry: a signal handler may raise in between
+        self.state.apply(entry)
+        self._position += len(frame)
+        self._chain = crc
+        self.append_count += 1
+        self._is_valid = True
+
+    def _is_written(self, frame: bytes, failure: StorageError) -> bool:
+        """Return whether a write that failed wrote all of ``frame``: other workers would then find the entry."""
+        self._is_valid = False
+        try:
+            found = self._file.read_at(self._position, len(frame))
+        except StorageError:
+            raise OutcomeUnknownError(f"an entry of the queue's journal {self._file.path}", str(failure)) from failure
+        self._is_valid = found != frame  # if it is there, the caller goes on
+        return found == frame
+
+    def _read_on(self) -> None:
+        """Apply the entries that other workers appended."""
+        size = _LOOK_SIZE
+        while True:
+            data = self._file.read_at(self._position, min(size, self._end - self._position))
+            if data[:4] == _NO_ENTRY:
+                return
+            self._is_valid = False
+            before = self._position
+            self._apply(data)
+            self._is_valid = True
+            if self._position == before:
+                if size >= _AREA_SIZE:
+                    return  # a crash tore an entry, which the next one replaces
+                size = _AREA_SIZE
+            else:
+                size = _READ_SIZE
+
+    def _load(self) -> None:
+        """Read the newest slot and all of its area."""
+        self._is_valid = False
+        slots = _slots_of(self._file.read_at(0, _AREAS_POSITION))
+        if not slots:
+            raise CorruptError("neither slot of the queue's journal is whole", file=self._file.path, position=0)
+        newest = max(slots, key=lambda slot: slot.sequence)
+        self._set_sequence(newest.sequence)
+        self._other = self._file.read_at(self._other_position, _SEQUENCE_END)
+        self._position = _area_position(newest.sequence)
+        self._chain = _seed(newest.sequence, newest.topic_id)
+        self.state = QueueState()
+        start = self._position
+        self.torn_size = self._apply(self._file.read_at(self._position, _AREA_SIZE))
+        if self._position == start:
+            raise CorruptError("the queue's journal has no snapshot", file=self._file.path, position=start)
+        self._is_valid = True
+
+    def _apply(self, data: bytes) -> int:
+        """Apply the entries in ``data``, which was read at the present position.
+
+        Return the number of bytes from the first that is no whole entry to the last that is not zero.
+        """
+        position, count, chain = 0, 0, self._chain
+        start = self._position
+        try:
+            for body, crc, end in _entries(data, chain):
+                entry = decode_entry(body)
+                if isinstance(entry, Snapshot) != (start + position == _area_position(self._sequence)):
+                    raise CorruptError("a snapshot is not the first entry of its area")
+                self.state.apply(entry)
+                position, count, chain = end, count + 1, crc
+        except CorruptError as error:
+            raise CorruptError(error.reason, file=self._file.path, position=start + position) from None
+        self._position += position
+        self._chain = chain
+        return len(data[position:].rstrip(b"\0"))
+
+    def _set_sequence(self, sequence: int) -> None:
+        self._sequence = sequence
+        self._other_position = _SLOT_POSITIONS[(sequence + 1) % 2]
+        self._end = _area_position(sequence) + _AREA_SIZE
+
+    def _turn(self) -> None:
+        """Write the state to the other area, and go on there. All of the state is durable then."""
+        sequence = self._sequence + 1
+        self._is_valid = False
+        seed = _seed(sequence, self._identity.topic_id)
+        frame, crc = _framed(encode_entry(self.state.snapshot()), seed)
+        if len(frame) > _AREA_SIZE // 2:
+            raise InternalError(f"a queue's snapshot has {len(frame)} bytes; an area has {_AREA_SIZE}")
+        file = self._file
+        file.write_at(_area_position(sequence), frame.ljust(_AREA_SIZE, b"\0"))
+        file.sync()
+        identity = self._identity
+        slot = _SLOT.pack(
+            _MAGIC,
+            _VERSION,
+            _SYNC if self._is_sync else 0,
+            sequence,
+            decode_uuid(identity.topic_id),
+            identity.partition,
+            self._boot_id,
+        )
+        file.write_at(_SLOT_POSITIONS[sequence % 2], slot + _CRC.pack(crc32c(slot)))
+        file.sync()
+        self._set_sequence(sequence)
+        self._other = file.read_at(self._other_position, _SEQUENCE_END)
+        self._position = _area_position(sequence) + len(frame)
+        self._chain = crc
+        self._is_valid = True
+
+    # -- without the lock --------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Make every entry durable that was appended so far. Any thread, without the lock of the file.
+
+        After a failure it fails for ever: open the queue again.
+        """
+        self._file.sync()
+
+    def gone(self, workers: list[int]) -> set[int]:
+        """Return those of ``workers`` that have ended, however they ended."""
+        return {number for number in workers if number != self.worker and not self._file.is_held(number)}
+
+    def is_current(self) -> bool:
+        """Return whether the path still names this file."""
+        return self._file.is_current()
+
+    def close(self) -> None:
+        """Close the file: this worker has ended. A second call is harmless."""
+        self._file.close()
+
+
+def read_queue(disk: Disk, path: str) -> tuple[JournalIdentity, QueueState]:
+    """Return the queue in the journal ``path``, as the last whole entry leaves it, without a lock.
+
+    Raises :class:`CorruptError` for damage, :class:`StorageError` if the disk refuses.
+    """
+    file = disk.open(path)
+    try:
+        data = bytes(file.read_at(0, QUEUE_FILE_SIZE))
+    finally:
+        file.close()
+    slots = _slots_of(data)
+    if not slots:
+        raise CorruptError("neither slot of the queue's journal is whole", file=path, position=0)
+    newest = max(slots, key=lambda slot: slot.sequence)
+    start = position = _area_position(newest.sequence)
+    state = QueueState()
+    try:
+        for body, _, end in _entries(data[start : start + _AREA_SIZE], _seed(newest.sequence, newest.topic_id)):
+            state.apply(decode_entry(body))
+            position = start + end
+    except CorruptError as error:
+        raise CorruptError(error.reason, file=path, position=position) from None
+    if position == start:
+        raise CorruptError("the queue's journal has no snapshot", file=path, position=start)
+    return JournalIdentity(_name_of(data) or "", newest.topic_id, newest.partition), state
+
+
+def _area_position(sequence: int) -> int:
+    return _AREAS_POSITION + sequence % 2 * _AREA_SIZE
+
+
+def _seed(sequence: int, topic_id: str) -> int:
+    """Return the checksum that comes before the first entry of an area."""
+    return crc32c(_SEED.pack(sequence, decode_uuid(topic_id)))
+
+
+def _framed(body: bytes, chain: int) -> tuple[bytes, int]:
+    """Return an entry's bytes, and its checksum, which continues ``chain``."""
+    crc = crc32c(body, crc32c(len(body).to_bytes(4, "big"), chain))
+    return _FRAME.pack(len(body), crc) + body, crc
+
+
+def _entries(data: bytes, chain: int) -> list[tuple[bytes, int, int]]:
+    """Return body, checksum and end position of each whole entry."""
+    found = []
+    position = 0
+    while position + _FRAME.size < len(data):
+        size, crc = _FRAME.unpack_from(data, position)
+        body = data[position + _FRAME.size : position + _FRAME.size + size]
+        if not size or len(body) < size:
+            break
+        chain = crc32c(body, crc32c(data[position : position + 4], chain))
+        if chain != crc:
+            break
+        position += _FRAME.size + size
+        found.append((body, crc, position))
+    return found
+
+
+def _slots_of(head: bytes) -> list[_Slot]:
+    """Return the whole slots. Raises :class:`CorruptError` for one of a newer version."""
+    slots = []
+    for position in _SLOT_POSITIONS:
+        data = head[position : position + _SLOT_SIZE]
+        if len(data) < _SLOT_SIZE or _CRC.unpack_from(data, _SLOT.size)[0] != crc32c(data[: _SLOT.size]):
+            continue
+        magic, version, flags, sequence, topic_id, partition, boot_id = _SLOT.unpack_from(data)
+        if magic != _MAGIC or sequence % 2 != _SLOT_POSITIONS.index(position) or partition < 0:
+            continue
+        if version != _VERSION or flags & ~_SYNC:
+            raise CorruptError(
+                f"the queue's journal has version {version} and flags {flags}: a newer pyreplog wrote it",
+                position=position,
+            )
+        slots.append(_Slot(sequence, encode_uuid(topic_id), partition, boot_id, bool(flags & _SYNC)))
+    return slots
+
+
+def _name_of(head: bytes) -> str | None:
+    """Return the queue's name; None if it is missing or damaged."""
+    if len(head) < _NAME_POSITION + _NAME_HEAD.size:
+        return None
+    magic, size = _NAME_HEAD.unpack_from(head, _NAME_POSITION)
+    end = _NAME_POSITION + _NAME_HEAD.size + size
+    if magic != _NAME_MAGIC or size > _NAME_SIZE_MAX or len(head) < end + _CRC.size:
+        return None
+    if _CRC.unpack_from(head, end)[0] != crc32c(head[_NAME_POSITION:end]):
+        return None
+    return head[end - size : end].decode("ascii", "replace")
+
+
+def _boot_bytes(boot_id: str) -> bytes:
+    """Return a boot id as 16 bytes; zeros if the system cannot tell."""
+    try:
+        data = bytes.fromhex(boot_id.replace("-", ""))
+    except ValueError:
+        return _NO_BOOT
+    return data if len(data) == len(_NO_BOOT) else _NO_BOOT
