@@ -347,7 +347,9 @@ class Admin:
         refused = refused_as_a_whole(body)
         if refused is not None:
             code, message = refused
-            self._again(answer, cluster_error(code, message or answer.what), sent=False)
+            # It is the active controller that knows of no live node.
+            stays = code == ErrorCode.BROKER_NOT_AVAILABLE
+            self._again(answer, cluster_error(code, message or answer.what), sent=False, stays=stays)
             return
         self._put_first(answer.peers[0])
         lookup = answer.lookup
@@ -496,10 +498,12 @@ class Admin:
         if not self._calls.send(peer, question, heard):
             heard(None)
 
-    def _again(self, answer: Answer, error: ClusterError, *, sent: bool) -> None:
+    def _again(self, answer: Answer, error: ClusterError, *, sent: bool, stays: bool = False) -> None:
+        """Put the question again, to the next controller, or to the same one (``stays``), if that is allowed."""
         now = self._now_ns()
         answer.failures += 1
-        answer.peers = [*answer.peers[1:], answer.peers[0]]
+        if not stays:
+            answer.peers = [*answer.peers[1:], answer.peers[0]]
         if sent and not answer.retriable and not answer.is_looked_up:
             answer.is_unknown = True
             answer.is_looked_up = answer.lookup is not None

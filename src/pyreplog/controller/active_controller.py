@@ -61,6 +61,8 @@ class ActiveController:
         self._raft = raft
         self._committed = committed
         self.controller = controller
+        self.since_ns = 0
+        """The time of :meth:`start`."""
         self._requests = ControllerRequests(controller)
         self._uncommitted: list[tuple[int, MetadataRecord]] = []
         self._waiting: dict[int, _WaitingAnswers] = {}
@@ -73,6 +75,7 @@ class ActiveController:
 
     def start(self, now_ns: int, gone: Collection[str]) -> None:
         """Take over from the former controller; ``gone``: see :meth:`Controller.take_over`."""
+        self.since_ns = now_ns
         self._align()
         self.controller.take_over(now_ns, gone)
         self._append_or_undo(now_ns)

@@ -238,6 +238,11 @@ class QuorumServer:
         return self._active is not None
 
     @property
+    def active_since_ns(self) -> int | None:
+        """The time since which this voter is the active controller; None if it is not."""
+        return None if self._active is None else self._active.since_ns
+
+    @property
     def leader_id(self) -> int | None:
         """The node that leads the quorum, if it is known."""
         return self._raft.leader_id

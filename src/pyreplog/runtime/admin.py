@@ -206,6 +206,7 @@ class Admin(TopicChanges, ClientFace[Machine]):
             with driven.lock.enter():
                 if current is not self._current:
                     continue
+                machine.controllers = self._nodes.controller.addresses()
                 answers = [ask(machine) for ask in asks]
             self._driver.mark_ready(driven)
             for answer in answers:

@@ -317,15 +317,17 @@ class QuorumHost(ControllerHost):
         return controller_address(node_id)
 
     def addresses(self) -> list[Address]:
-        """Return the addresses of all controllers, for clients: the servers that run come first."""
-        running = list(self._servers)
+        """Return the addresses of all controllers, for clients: the active one comes first, then the servers that
+        run. Any thread."""
+        active = self.active_id
+        running = sorted(self._servers, key=lambda one: one != active)
         others = [one for one in range(1, self._folders.count + 1) if one not in running]
         return [controller_address(one) for one in (*running, *others)]
 
     @property
     def active_id(self) -> int | None:
         """The node whose server is the active controller; None while there is none."""
-        return next((number for number, server in self._servers.items() if server.is_active), None)
+        return next((number for number, server in list(self._servers.items()) if server.is_active), None)
 
     def lack(self) -> str | None:
         """Return why there is no controller, and what to do; None if a majority of the voters is up."""
@@ -370,10 +372,13 @@ class QuorumHost(ControllerHost):
     # ---------------------------------------------------------------------------------------- nodes
 
     def knows_active_nodes(self) -> bool:
-        """Return whether a controller is active and knows a node that is alive. REQUIRES that no machine runs."""
+        """Return whether a controller is active and knows a node that is alive, or has heard of none for a whole
+        session. REQUIRES that no machine runs."""
         if self.lack() is not None:
             return True  # waiting would not help
-        return self.active_id is not None and bool(self.active_nodes())
+        since = [server.active_since_ns for server in self._servers.values() if server.active_since_ns is not None]
+        session_ns = self._config.session_timeout_ms * 1_000_000
+        return any(self.active_nodes() or self._clock.monotonic_ns() - one >= session_ns for one in since)
 
 
 def _some_of(numbers: Sequence[int], needed: int) -> str:

@@ -96,9 +96,12 @@ def check_without_metadata(home: str, places: Iterable[tuple[Disk, str]]) -> Non
     for disk, folder in places:
         names = _partitions(disk, folder)
         if names:
+            properties = read_properties(disk, folder) or {}
             raise CorruptError(
-                f"no node holds the metadata of the cluster (the folder {METADATA_FOLDER}), and {folder} holds"
-                f" {next(iter(names))}: put the voters' folders back. {_way_out(home)}",
+                f"the metadata of the cluster is missing: no node has a folder {METADATA_FOLDER}, nor is there a"
+                f" {STATE_FILE} of version 0.1, and {folder} of cluster {properties.get('cluster.id', '')[:64]} holds"
+                f" {next(iter(names))}. Put the voters' folders, or that file, back from the backup or the folder that"
+                f" they were copied out of. {_way_out(home)}",
                 file=folder,
             )
 

@@ -11,7 +11,7 @@ from pyreplog.verify import states
 from pyreplog.verify.findings import Report
 from pyreplog.verify.folder import read_file
 from pyreplog.verify.metadata import has_metadata
-from pyreplog.verify.nodes import listed
+from pyreplog.verify.nodes import home_of, listed
 from pyreplog.verify.states import Unreadable
 
 _NODE: Final = "node-"
@@ -26,7 +26,7 @@ def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequenc
     nodes in ``roots``.
 
     Folders that no node of ours wrote, such as a broker's several ``log.dirs``, have no such file and need none, nor
-    do nodes of which one has a metadata log.
+    does a cluster in which a node has a metadata log.
     """
     clusters = _clusters(disk, path, roots)
     file = f"{path}/{states.CONTROLLER}"
@@ -39,6 +39,8 @@ def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequenc
                 " be opened"
             )
             book.damage(file, text, _PUT_BACK)
+        if len(clusters) > 1:
+            _report_strangers(disk, path, roots, book)
         return
     try:
         named = states.controller(read_file(disk, file, book) or b"").get("cluster_id")
@@ -52,18 +54,28 @@ def check_controller(disk: Disk, path: str, names: Iterable[str], roots: Sequenc
         foreign = {
             cluster: nodes for cluster, nodes in foreign.items() if len(nodes) > list(strangers.values()).count(cluster)
         }
-        for folder, cluster in strangers.items():
-            what = (
-                f"the cluster in {path} is {str(named)[:64]}, and this folder in its list belongs to cluster"
-                f" {cluster[:64]}"
-            )
-            book.damage(folder, what, "mount the disk that holds this cluster's node there")
+        _report(strangers, path, str(named), book)
     if foreign:
         text = (
             f"the controller's state {states.CONTROLLER} is that of cluster {str(named)[:64]}, beside"
             f" {in_words(clusters)}: the cluster cannot be opened"
         )
         book.damage(file, text, _PUT_BACK)
+
+
+def _report_strangers(disk: Disk, path: str, roots: Sequence[str], book: Report) -> None:
+    """Report each listed folder of another cluster than the one in ``path``: the cluster whose nodes name ``path`` as
+    its folder. Without such nodes, none is reported."""
+    own = [folder for folder in listed(disk, path).values() if folder in roots and home_of(disk, folder) == path]
+    named = list(_clusters(disk, path, own))
+    if len(named) == 1:
+        _report(_listed_strangers(disk, path, roots, named[0]), path, named[0], book)
+
+
+def _report(strangers: Mapping[str, str], path: str, named: str, book: Report) -> None:
+    for folder, cluster in strangers.items():
+        what = f"the cluster in {path} is {named[:64]}, and this folder in its list belongs to cluster {cluster[:64]}"
+        book.damage(folder, what, "mount the disk that holds this cluster's node there")
 
 
 def _listed_strangers(disk: Disk, path: str, roots: Sequence[str], named: str) -> dict[str, str]:

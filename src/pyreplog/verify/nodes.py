@@ -59,6 +59,16 @@ def listed(disk: Disk, path: str) -> dict[int, str]:
     return {number: folder if folder.startswith("/") else f"{path}/{folder}" for number, folder in folders.items()}
 
 
+def home_of(disk: Disk, folder: str) -> str:
+    """The folder of the cluster that a node's ``folder`` names as its own; "" if it names none that can be
+    believed."""
+    try:
+        data = read_file(disk, f"{folder}/{NODES}")
+        return "" if data is None else node_list(data).cluster
+    except (Unreadable, StorageError):
+        return ""
+
+
 def check_nodes(disk: Disk, path: str, book: Report) -> None:
     """Verify the list in the folder ``path``, and that each listed folder is there and is its node's."""
     file = f"{path}/{NODES}"

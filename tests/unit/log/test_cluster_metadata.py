@@ -31,6 +31,7 @@ from pyreplog.verify import Report
 from pyreplog.verify.metadata import check_metadata
 from pyreplog.wire import MetadataRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from pyreplog.wire.metadata_codec import encode_record
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 from tests.interop.golden.units import unit
 from tests.oracle import metadata_folder as made
 from tests.unit.verify.support import flip
@@ -130,7 +131,7 @@ def cluster(tmp_path: Path) -> Path:
             records += [TopicRecord(name, found.topic_id), record]
         with running.producer() as producer:
             producer.send("orders", b"x").result()
-    (path / "replog.controller").unlink()
+    as_version_0_1(path).unlink()
     for number in (1, 2, 3):
         made.write(path / f"node-{number}", records)
     return path

@@ -18,6 +18,7 @@ from pyreplog.record import records_of
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 from pyreplog.verify import Level, find_partitions, look_around, verify
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 from tests.interop.golden.units import hash_of, manifest, unit
 
 
@@ -171,7 +172,7 @@ def test_what_only_lies_near_is_left_alone(disk: SystemDisk, tmp_path: Path) -> 
 
 
 def test_a_folder_of_an_earlier_topic_is_left_out(disk: SystemDisk, tmp_path: Path) -> None:
-    """A node that was down while a topic was deleted and created again keeps the earlier one: the controller's file
+    """A node that was down while a topic was deleted and created again keeps the earlier one: the metadata
     tells them apart, and without it both are refused."""
     with pyreplog.Cluster(tmp_path / "data", nodes=2) as cluster:
         cluster.admin.create_topic("t", replication_factor=2, config={"durability": "os"})
@@ -179,10 +180,10 @@ def test_a_folder_of_an_earlier_topic_is_left_out(disk: SystemDisk, tmp_path: Pa
     (earlier / "partition.metadata").write_text("version: 0\ntopic_id: AbCdEfGhIjKlMnOpQrStUw")
     path = str(tmp_path / "data")
     (log,) = find_logs(disk, path).logs
-    assert log.partitions() == {TopicPartition("t", 0): [f"{path}/node-1/t-0"]}
+    assert log.partitions()[TopicPartition("t", 0)] == [f"{path}/node-1/t-0"]
     assert log.stale == [str(earlier)]
-    assert find_partitions(disk, path) == {("t", 0): [f"{path}/node-1/t-0"]}
-    (tmp_path / "data" / "replog.controller").unlink()
+    assert find_partitions(disk, path)["t", 0] == [f"{path}/node-1/t-0"]
+    as_version_0_1(tmp_path / "data").unlink()
     with pytest.raises(ConfigError, match="they are of different topics called t"):
         open_readers(disk, path)
     with pytest.raises(ConfigError, match="several topics of that name"):

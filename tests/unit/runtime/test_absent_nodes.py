@@ -15,6 +15,7 @@ from pyreplog import Cluster, CorruptError, StorageNotFoundError, UnknownTopicEr
 from pyreplog.cli.main import main
 from pyreplog.system import SystemDisk
 from pyreplog.verify import Level, verify
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 
 
 @pytest.fixture(scope="module")
@@ -114,14 +115,13 @@ def test_a_copy_outside_the_in_sync_set_is_not_read_as_the_whole(lagging: Path, 
         read(lagging)
 
 
-@pytest.mark.controller_file
 @READERS
 def test_a_foreign_controller_file_is_refused(tmp_path: Path, read: Callable[[Path], None]) -> None:
     """Its topics and partitions are not those of the nodes beside it."""
     path = _written(tmp_path / "data")
     with Cluster(tmp_path / "other", nodes=1) as cluster:
         cluster.admin.create_topic("t", replication_factor=1)
-    shutil.copy2(tmp_path / "other" / "replog.controller", path / "replog.controller")
+    shutil.copy2(as_version_0_1(tmp_path / "other"), as_version_0_1(path))
     with pytest.raises(CorruptError, match="is that of cluster"):
         read(path)
 
@@ -146,17 +146,14 @@ def overtaken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     did not exist."""
     path = tmp_path_factory.mktemp("overtaken") / "data"
     for topic in ("t", "new"):
-        with pytest.MonkeyPatch.context() as patches:
-            patches.setattr(Cluster, "_new_has_quorum", False)
-            opened = Cluster(path, nodes=2)
-        with opened as cluster:
+        with Cluster(path, nodes=2) as cluster:
             cluster.admin.create_topic(topic, replication_factor=2)
             with cluster.producer() as producer:
                 producer.send("t", b"x").result()
                 producer.send(topic, b"x").result()
         if topic == "t":
-            shutil.copy2(path / "replog.controller", path.parent / "older")
-    shutil.copy2(path.parent / "older", path / "replog.controller")
+            shutil.copytree(path, path.parent / "older")
+    shutil.copy2(as_version_0_1(path.parent / "older"), as_version_0_1(path))
     return path
 
 

@@ -21,6 +21,7 @@ from pyreplog.ports import Disk, File
 from pyreplog.system import SystemDisk
 from pyreplog.testing import BreakableCluster
 from pyreplog.values import TopicPartition
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 from tests.unit.runtime.frozen_driver import still
 from tests.unit.runtime.local_host import local_host
 
@@ -44,12 +45,12 @@ def read(path: Path, topic: str) -> dict[tuple[int, int], bytes | None]:
         return {(record.partition, record.offset): record.value for record in consumer.until_end()}
 
 
-@pytest.mark.controller_file
 def test_a_cluster_without_its_state_is_refused(tmp_path: Path) -> None:
-    """Where nodes' folders are but no controller state, no new cluster is begun over them; with the file back
-    everything is there."""
+    """Where nodes' folders of version 0.1 are but no controller state, no new cluster is begun over them; with the
+    file back everything is there."""
     path = tmp_path / "data"
     written = write(path, "events")
+    as_version_0_1(path)
     shutil.move(path / STATE, tmp_path / "kept")
     for _ in range(2):
         with pytest.raises(CorruptError, match=STATE):
@@ -59,14 +60,13 @@ def test_a_cluster_without_its_state_is_refused(tmp_path: Path) -> None:
     assert read(path, "events") == written
 
 
-@pytest.mark.controller_file
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
 def test_damaged_state_is_reported_and_left_alone(tmp_path: Path, damage: str) -> None:
     """A damaged state file is a CorruptError that names it, and not a byte of the folder's state or records
     changes."""
     path = tmp_path / "data"
     written = write(path, "events")
-    whole = (path / STATE).read_bytes()
+    whole = as_version_0_1(path).read_bytes()
     half = len(whole) // 2
     damaged = {"flip": whole[:half] + bytes([whole[half] ^ 4]) + whole[half + 1 :], "cut": whole[:half], "empty": b""}[
         damage
@@ -79,15 +79,15 @@ def test_damaged_state_is_reported_and_left_alone(tmp_path: Path, damage: str) -
     assert read(path, "events") == written
 
 
-@pytest.mark.controller_file
 def test_old_state_costs_no_records(tmp_path: Path) -> None:
     """A state from before a topic was created is refused before any folder is set aside; with the latest state all
     is read again."""
     path = tmp_path / "data"
     first = write(path, "first")
-    old = (path / STATE).read_bytes()
+    before = shutil.copytree(path, tmp_path / "before")
     second = write(path, "second")
-    latest = (path / STATE).read_bytes()
+    old = as_version_0_1(before).read_bytes()
+    latest = as_version_0_1(path).read_bytes()
     (path / STATE).write_bytes(old)
     with pytest.raises(CorruptError, match="older than the nodes' folders"):
         pyreplog.Cluster(path)

@@ -13,7 +13,7 @@ import pytest
 import pyreplog
 from pyreplog.controller import describe
 from pyreplog.log import Log
-from tests.unit.runtime.local_host import local_host
+from tests.unit.runtime.local_host import controller_driven
 
 PATIENCE_S = 20.0
 ODD_MS = 666
@@ -63,7 +63,6 @@ def test_others_are_served_while_one_client_breaks_a_node(
     ] * 5
 
 
-@pytest.mark.controller_file
 def test_a_controller_survives_a_description(
     cluster: pyreplog.Cluster,
     create: Callable[..., str],
@@ -73,7 +72,7 @@ def test_a_controller_survives_a_description(
     """Nothing was decided, so it does not begin anew, and nobody's leadership ends."""
     topic = create()
     leader_epoch = cluster.admin.describe(topic).partitions[0].leader_epoch
-    before = local_host(cluster)._server
+    before = controller_driven(cluster)
 
     def broken(*arguments: object) -> None:
         raise RuntimeError("a bug")
@@ -82,6 +81,6 @@ def test_a_controller_survives_a_description(
         patch.setattr(describe, "describe_topics", broken)
         with pytest.raises(pyreplog.UnknownServerError):
             cluster.admin.describe(topic)
-    assert local_host(cluster)._server is before
+    assert controller_driven(cluster) is before
     assert cluster.admin.describe(topic).partitions[0].leader_epoch == leader_epoch
     assert [record.exc_info is not None for record in caplog.records] == [True]

@@ -11,6 +11,7 @@ import pytest
 import pyreplog
 from pyreplog import Cluster, ConfigError, InvalidTopicError, aio, open_log
 from pyreplog.cli.main import main
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 from tests.interop.golden.units import copy_of
 
 INTERNAL = ["__cluster_metadata", "__consumer_offsets", "__transaction_state"]
@@ -135,11 +136,11 @@ def test_the_command_says_that_there_are_only_internal_topics(
     assert "__cluster_metadata" in capfd.readouterr().out
 
 
-@pytest.mark.controller_file
 def test_a_metadata_log_on_each_node_is_no_conflict(tmp_path: Path) -> None:
     """Not even if no file in its folder names the topic's id: every voter of a cluster has such a log."""
     with Cluster(tmp_path / "data", nodes=3) as cluster:
         cluster.admin.create_topic("orders", replication_factor=3)
+    as_version_0_1(tmp_path / "data")
     metadata = copy_of("clean-4.3.1", tmp_path / "broker") / "__cluster_metadata-0"
     (metadata / "partition.metadata").unlink()
     for number in (1, 2, 3):

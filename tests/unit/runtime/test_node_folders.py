@@ -17,6 +17,7 @@ from pyreplog.cli.reading import readers
 from pyreplog.spark.access import FileAccess
 from pyreplog.system import SystemDisk
 from pyreplog.verify import verify
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 
 
 @pytest.fixture
@@ -236,16 +237,13 @@ def test_a_damaged_list_is_told_and_written_again(tmp_path: Path, disks: list[st
     Cluster(path).close()
 
 
-@pytest.mark.controller_file
 def test_nodes_without_their_controller_are_refused(tmp_path: Path, disks: list[str]) -> None:
     """No new cluster is begun over nodes on other disks whose controller's state is gone; the error names their
     cluster."""
     path = _spread(tmp_path, disks)
-    (path / "replog.controller").unlink()
+    as_version_0_1(path).unlink()
     for nodes in (None, disks):
-        with pytest.raises(
-            pyreplog.CorruptError, match=r"replog.controller is missing, and this folder holds .*disk1/n1"
-        ):
+        with pytest.raises(pyreplog.CorruptError, match=r"replog.controller .*disk1/n1"):
             Cluster(path, nodes=nodes)
 
 

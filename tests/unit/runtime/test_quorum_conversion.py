@@ -13,6 +13,7 @@ from pyreplog.errors import StorageNotFoundError
 from pyreplog.log import CONVERTED_NAME
 from pyreplog.system import SystemDisk
 from tests.interop.golden import cluster_0_1
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 
 CHANGES = ("make_directory", "create", "rename", "remove", "sync_directory")
 """The calls of a disk at which the conversion is interrupted."""
@@ -61,6 +62,7 @@ def made(path: Path, nodes: int = 3) -> ControllerState:
         with cluster.producer() as producer:
             for number in range(10):
                 producer.send("orders", b"%d" % number).result()
+    as_version_0_1(path)
     return state_in(path)
 
 

@@ -31,6 +31,7 @@ FIELDS = [Field("partition", "int", True), Field("offset", "bigint", True), Fiel
 path, kind = sys.argv[1:3]
 options = {"path": path, "topic": "t", "maxrecordsperpartition": "500"}
 seen = {}
+sys.stdin.readline()  # the topic is there
 stream = ReplogStreamReader(parse_read_options(options | {"startingoffsets": "earliest"}, streaming=True), FIELDS)
 end = stream.initialOffset()
 
@@ -79,8 +80,11 @@ class Reader:
         self.thread = threading.Thread(target=self._drive, daemon=True)
 
     def start(self) -> None:
-        """When the process is ready, begin."""
+        """Let the process begin, now that the topic is there, and look when it is ready."""
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
         self.process.stdout.readline()
         self.thread.start()
 

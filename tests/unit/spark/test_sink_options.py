@@ -33,6 +33,7 @@ from pyreplog.spool import BatchId, Spool, StagedFile
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from tests.house.sources import ROOT
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 from tests.unit.spool.support import stage
 
 ID = BatchId("query", 0)
@@ -148,7 +149,7 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
             find_target(disk, str(tmp_path / "cluster"), "tt")
         with pytest.raises(ConfigError, match="is one node of a cluster"):
             find_target(disk, str(tmp_path / "cluster" / "node-1"), None)
-    (tmp_path / "cluster" / "replog.controller").unlink()
+    as_version_0_1(tmp_path / "cluster").unlink()
     with pytest.raises(ConfigError, match=r"holds the folders of other logs, or of nodes \(node-1\)"):
         find_target(disk, str(tmp_path / "cluster"), None)
     (tmp_path / "file").touch()

@@ -11,6 +11,7 @@ import pytest
 from pyreplog import Cluster, CorruptError
 from pyreplog.system import SystemDisk
 from pyreplog.verify import Level, verify
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, nodes in (("ours", 2), ("other", 1)):
         with Cluster(base / name, nodes=nodes) as cluster:
             cluster.admin.create_topic("orders", replication_factor=nodes)
+        as_version_0_1(base / name)
     return base
 
 
@@ -42,7 +44,7 @@ def test_a_controller_file_that_is_missing_or_foreign_is_damage(clusters: Path, 
     assert "replog.controller" in finding.what
     assert "node-1" in finding.what
     assert "backup" in finding.advice
-    with pytest.raises(CorruptError, match=r"replog\.controller .* node-1.* of cluster .* backup"):
+    with pytest.raises(CorruptError, match=r"replog\.controller.*node-1.* of cluster .* backup"):
         Cluster(ours)
 
 
@@ -50,7 +52,7 @@ def test_nodes_on_other_disks_need_their_controller_too(tmp_path: Path) -> None:
     """The list in the cluster's folder names them."""
     with Cluster(tmp_path / "data", nodes=[tmp_path / "n1"]) as cluster:
         cluster.admin.create_topic("orders", replication_factor=1)
-    os.remove(tmp_path / "data" / "replog.controller")
+    as_version_0_1(tmp_path / "data").unlink()
     damage = [one for one in verify(SystemDisk(), str(tmp_path / "data")).findings if one.level is Level.DAMAGE]
     assert ["replog.controller" in one.what for one in damage] == [True]
 

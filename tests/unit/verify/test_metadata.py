@@ -16,6 +16,7 @@ from pyreplog.verify.metadata_records import MetadataState
 from pyreplog.wire import MetadataRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from pyreplog.wire.control_records import SnapshotFooterRecord
 from pyreplog.wire.metadata_codec import encode_record
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 from tests.interop.golden.units import copy_of, manifest, unit
 from tests.oracle import metadata_folder as made
 from tests.unit.verify.support import flip
@@ -208,7 +209,7 @@ def cluster(path: Path) -> None:
         opened.admin.create_topic("orders", replication_factor=2)
         found = opened.admin.describe("orders")
         leader, epoch = found.partitions[0].leader, found.partitions[0].leader_epoch
-    (path / "replog.controller").unlink()
+    as_version_0_1(path).unlink()
     records: list[MetadataRecord] = [
         TopicRecord("orders", found.topic_id),
         PartitionRecord(0, found.topic_id, [1, 2], [1, 2], leader=leader, leader_epoch=epoch, partition_epoch=0),
