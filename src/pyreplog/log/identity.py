@@ -205,6 +205,14 @@ def write_properties(disk: Disk, root: str, values: Mapping[str, str], wall_ms: 
     replace_file(disk, join(root, META_PROPERTIES_NAME), content, reserve_in=root)
 
 
+def keep_roles(disk: Disk, root: str, roles: str, wall_ms: int) -> None:
+    """Store the roles of the node in the ``meta.properties`` of ``root``, durably. REQUIRES that there is one, and that
+    no writer has the root open."""
+    properties = read_properties(disk, root) or {}
+    if properties.get(ROLES_PROPERTY) != roles:
+        write_properties(disk, root, {**properties, ROLES_PROPERTY: roles}, wall_ms)
+
+
 def _java_date(wall_ms: int) -> str:
     """Return a date such as ``Sat Nov 21 03:57:49 UTC 2026``, independent of the locale."""
     moment = datetime.datetime.fromtimestamp(wall_ms // 1000, datetime.UTC)

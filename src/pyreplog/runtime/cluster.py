@@ -192,11 +192,6 @@ class Cluster:
         """Return the host of the kind that the folder shows; for a new cluster, the kind of this class."""
         options, folders = self._options, self._folders
         has_file = self._disk.stat(f"{self._path}/{STATE_FILE}") is not None
-        if has_file and options.roles is not None:
-            raise ConfigError(
-                f"roles= needs a cluster that a quorum of its nodes governs, and {self._path} has a controller with a"
-                " file of its own (replog.controller): open it without roles="
-            )
         has_quorum = options.roles is not None or (not has_file and folders.hold_quorum(self._node_disks))
         if self._new_has_quorum or has_quorum:
             return QuorumHost(

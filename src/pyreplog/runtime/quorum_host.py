@@ -98,7 +98,7 @@ class QuorumHost(ControllerHost):
         :class:`QuorumLostError` if the metadata of a majority of the voters is not there or damaged.
         """
         folders = self._folders
-        convert(folders.disk, folders.home, folders, self._clock, self._quorum_config())
+        convert(folders.disk, folders.home, folders, self._clock, self._quorum_config(), self._asked)
         found: dict[int, FolderMetadata] = {}
         self._load({number: self._disks.look_at(number) for number in range(1, self._folders.count + 1)}, found)
         kept = {number: role for number, one in found.items() if (role := parsed_role(one.roles)) is not None}

@@ -9,7 +9,7 @@ import pytest
 
 import pyreplog
 from pyreplog.controller import STATE_FILE, ControllerState, MetadataImage, encode, load
-from pyreplog.errors import StorageNotFoundError
+from pyreplog.errors import ConfigError, StorageNotFoundError
 from pyreplog.log import CONVERTED_NAME
 from pyreplog.system import SystemDisk
 from tests.interop.golden import cluster_0_1
@@ -153,3 +153,84 @@ def test_a_missing_majority_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "away-1").rename(path / "node-1")
     with pyreplog.Cluster(path) as cluster:
         assert len(values_in(cluster, "orders", 10)) == 10
+
+
+ROLES = [
+    ({4: "controller"}, {4}, ["broker", "broker", "broker", "controller"]),
+    ({2: "broker,controller"}, {2}, ["broker", "broker,controller", "broker"]),
+    (
+        {1: "broker,controller", 4: "controller", 5: "controller"},
+        {1, 4, 5},
+        ["broker,controller", "broker", "broker", "controller", "controller"],
+    ),
+]
+"""Roles that a conversion may be given, the voters, and the role of each node."""
+
+
+def check_roles(path: Path, voters: set[int], roles: list[str], nodes: int, asked: dict[int, str] | None) -> None:
+    """Open the folder with these roles, then without a word of them: they are kept, and nothing is lost."""
+    for given in (asked, None):
+        with pyreplog.Cluster(path, nodes=nodes, roles=given) as cluster:  # type: ignore[arg-type]
+            assert {voter.node_id for voter in cluster.admin.describe_quorum().voters} == voters
+            assert [node.role for node in cluster.nodes] == roles
+            assert values_in(cluster, "orders", 10) == {b"%d" % number for number in range(10)}
+            assert {replica for one in cluster.admin.describe("orders").partitions for replica in one.replicas} == {
+                1,
+                2,
+                3,
+            }
+
+
+@pytest.mark.parametrize(("asked", "voters", "roles"), ROLES)
+def test_roles_at_the_conversion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[int, str], voters: set[int], roles: list[str]
+) -> None:
+    """The nodes with a vote are the first voters; a new one gets its folder."""
+    path = tmp_path / "data"
+    made(path)
+    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
+    check_roles(path, voters, roles, len(roles), asked)
+
+
+def test_the_folder_of_version_0_1_with_roles(tmp_path: Path) -> None:
+    path = cluster_0_1.unpack(tmp_path)
+    count = len(state_in(path).image.brokers) + 1
+    with pyreplog.Cluster(path, nodes=count, roles={count: "controller"}) as cluster:
+        assert cluster.node(count).role == "controller"
+        assert values_in(cluster, "orders", len(cluster_0_1.VALUES)) == cluster_0_1.VALUES
+        for number in range(1, count - 1):
+            cluster.node(number).kill()
+        assert cluster.controller == cluster.node(count)
+
+
+@pytest.mark.parametrize("left", [2, 9, 16, 23, 30, 37, 44])
+def test_killed_in_the_conversion_with_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    """The next opening has these roles, also if it names none: they are kept before the file counts no more."""
+    path = tmp_path / "data"
+    made(path)
+    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
+    disk = MortalDisk(SystemDisk(), left)
+    asked, voters, roles = ROLES[0]
+    with pytest.raises(Killed):
+        pyreplog.Cluster(path, nodes=4, roles=asked, disk=lambda name: disk if name == "controller" else SystemDisk())  # type: ignore[arg-type]
+    converted = not (path / STATE_FILE).exists()
+    check_roles(path, voters, roles, 4, None if converted else asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({1: "controller"}, "node 1 of this cluster may hold partitions, so it cannot only vote"),
+        ({1: "broker"}, "roles has no voter"),
+        ({4: "controller"}, "the nodes are 1 to 3: add nodes with nodes=4"),
+    ],
+)
+def test_roles_that_the_conversion_cannot_give(tmp_path: Path, asked: dict[int, str], reason: str) -> None:
+    """Each is refused with the way out, and the file and the folders stay as they are."""
+    path = tmp_path / "data"
+    made(path)
+    before = {file: file.read_bytes() for file in path.rglob("meta.properties")}
+    with pytest.raises(ConfigError, match=reason):
+        pyreplog.Cluster(path, nodes=3, roles=asked)  # type: ignore[arg-type]
+    assert (path / STATE_FILE).exists()
+    assert {file: file.read_bytes() for file in path.rglob("meta.properties")} == before

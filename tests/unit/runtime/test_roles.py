@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import pyreplog
-from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, PyreplogError
 from pyreplog.runtime.cluster_node import ClusterNode
 from pyreplog.runtime.node_roles import parsed_role, settled_roles
@@ -119,14 +118,6 @@ def test_roles_that_cannot_be_meant(tmp_path: Path, roles: dict[int, str], reaso
     with pytest.raises(ConfigError, match=reason):
         pyreplog.Cluster(tmp_path / "c", nodes=4, roles=roles)
     assert not list(tmp_path.rglob("meta.properties"))
-
-
-def test_roles_of_a_cluster_with_a_controller_file(tmp_path: Path) -> None:
-    """Such a cluster is not governed by its nodes yet."""
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / STATE_FILE).write_bytes(b"any")
-    with pytest.raises(ConfigError, match="open it without roles="):
-        pyreplog.Cluster(tmp_path / "c", roles=ONE_VOTER)
 
 
 def test_a_reader_takes_no_roles(tmp_path: Path) -> None:
