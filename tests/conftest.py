@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -39,26 +38,6 @@ for nth in range(80):
         _testcapi.remove_mem_hooks()
 """
 
-CHOICE = """
-import sys
-from importlib.machinery import PathFinder
-
-class Chooser:
-    def find_spec(name, path, target=None):
-        if name != "pyreplog.runtime.cluster":
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        execute = spec.loader.exec_module
-        def choose(module):
-            execute(module)
-            module.Cluster._new_has_quorum = True
-        spec.loader.exec_module = choose
-        return spec
-
-sys.meta_path.insert(0, Chooser)
-"""
-"""The ``sitecustomize`` of processes that tests start: new clusters are governed by a quorum of their nodes."""
-
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
@@ -78,8 +57,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Where a source is newer than what was compiled of it nothing is run: it would be the old one."""
     os.environ.setdefault("JAVA_TOOL_OPTIONS", SHORT_LIVED_JAVA)
-    if os.environ.get("REPLOG_TEST_QUORUM"):
-        _choose_quorum()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(
             signal.SIGINT, signal.default_int_handler
@@ -92,16 +69,6 @@ def pytest_configure() -> None:
             pytest.exit(
                 f"{source} is newer than what was compiled of it: make .venv/.ready-core, or make pure", returncode=4
             )
-
-
-def _choose_quorum() -> None:
-    """New clusters are governed by a quorum of their nodes: here, and in the processes that tests start."""
-    import pyreplog  # noqa: PLC0415  (only with this choice)
-
-    pyreplog.Cluster._new_has_quorum = True
-    site = tempfile.mkdtemp(prefix="replog-site-")
-    (Path(site) / "sitecustomize.py").write_text(CHOICE)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [site, os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(autouse=True)

@@ -208,8 +208,13 @@ class Clients:
 
         A new leader knows that only after its high watermark has reached its first own offset
         (KIP-207). Partitions without a leader, or with too few in-sync replicas, are skipped,
-        because nothing new is committed there.
+        because nothing new is committed there. While no majority of the voters is up, no controller
+        answers, and nothing is waited for.
         """
+        lack = self._driver.lack()
+        if lack is not None:
+            _log.warning("scan of %r: %s; reading the records that were committed before", topic, lack)
+            return
         description = self.admin.describe(topic)
         minimum = description.config.get("min.insync.replicas")
         left_s = _countdown(self._driver.monotonic_ns, ENDS_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """Cluster: nodes, their controller and their clients in this process, on real files.
 
-All files lie under one folder: ``node-1``, ``node-2``, ... are Kafka log roots, and
-``replog.controller`` holds the controller's state. Opening the folder again continues from these
+All files lie under one folder: ``node-1``, ``node-2``, ... are Kafka log roots, each with its copy
+of the cluster's metadata in ``__cluster_metadata-0``. Opening the folder again continues from these
 files, however the last process ended.
 """
 
@@ -94,7 +94,7 @@ class Cluster:
 
     _network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
     """Carries the messages between nodes, controller and clients; tests replace it by one with faults."""
-    _new_has_quorum: ClassVar[bool] = False
+    _new_has_quorum: ClassVar[bool] = True
     """Whether a new cluster is governed by a quorum of its nodes, and not by one controller with a file."""
 
     def __new__(cls, *args: object, mode: object = "a", **settings: object) -> Self:

@@ -221,7 +221,9 @@ class NodeGroup:
         return not ended or self.controller.lack() is not None
 
     def check_up(self) -> None:
-        """Raise BrokerNotAvailableError if no node runs that could answer. Any thread."""
+        """Raise BrokerNotAvailableError if no node runs that could answer, ClosedError if the cluster is closed. Any
+        thread."""
+        self._driver.check()
         if any(node.alive for node in self.nodes):
             return
         lack = self.controller.lack()

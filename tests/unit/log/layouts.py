@@ -50,7 +50,7 @@ def workers(path: Path) -> None:
 
 
 def cluster(path: Path) -> None:
-    """A cluster of our own."""
+    """A cluster of our own: each node has two partitions and its metadata log."""
     with pyreplog.Cluster(path, nodes=2) as nodes:
         nodes.admin.create_topic("events", partitions=2, replication_factor=2)
 
@@ -216,9 +216,9 @@ LAYOUTS = {
     "a log among foreign folders": Layout(foreign, ["."], 1),
     "workers": Layout(workers, ["worker-0", "worker-1", "worker-2"], 3, "3 independent logs"),
     "logs at several depths": Layout(mixed_depths, ["archive/2025", "now"], 2, "2 independent logs"),
-    "a cluster of ours": Layout(cluster, ["."], 4),
-    "a log and a cluster on other disks": Layout(tenants, ["a", "c"], 5, "2 independent logs"),
-    "a cluster beside its nodes": Layout(listed_twice, ["a", "c"], 3, "2 independent logs"),
+    "a cluster of ours": Layout(cluster, ["."], 6),
+    "a log and a cluster on other disks": Layout(tenants, ["a", "c"], 7, "2 independent logs"),
+    "a cluster beside its nodes": Layout(listed_twice, ["a", "c"], 5, "2 independent logs"),
     "a broker's nodes": Layout(nodes, ["."], 10),
     "a broker's nodes, n1/data": Layout(lambda path: nodes(path, deep=True), ["."], 10),
     "a broker's nodes without ids": Layout(lambda path: nodes(path, without="meta.properties"), ["."], 10),
