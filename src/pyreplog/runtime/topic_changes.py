@@ -358,15 +358,22 @@ class TopicChanges:
         controller = self._nodes.controller
         if not node.alive:
             self._driver.run_exclusively(lambda: node._start_anew(cleared=False))
-        damaged = self._driver.run_exclusively(lambda: controller.damaged_voter(number))
-        if damaged is not None:
-            self._answer(lambda machine: machine.change(removed_voter(number, damaged, controller.cluster_id)))
-            self._driver.run_exclusively(lambda: node._start_anew(cleared=True))
+        self._begin_anew(number)
         if not self._driver.wait_until(lambda: node._settled() and controller.is_settled(number), patience):
             raise RequestTimedOutError(
                 f"node {number} is not whole again after {patience:g} s; it goes on: its state is {node.state}, and"
                 f" {controller.lack() or 'a majority of the voters is up'}"
             )
+
+    def _begin_anew(self, node_id: int) -> None:
+        """If a voter runs and does not vote, because its metadata is damaged: take its vote away, remove the metadata,
+        and start the node again. It votes again when it has copied the metadata. REQUIRES that the others are a
+        majority."""
+        controller = self._nodes.controller
+        damaged = self._driver.run_exclusively(lambda: controller.damaged_voter(node_id))
+        if damaged is not None:
+            self._answer(lambda machine: machine.change(removed_voter(node_id, damaged, controller.cluster_id)))
+            self._driver.run_exclusively(lambda: self._nodes.of(node_id)._start_anew(cleared=True))
 
     def _cluster_config(self) -> dict[str, str]:
         answer: DescribeConfigsResponse = self._answer(lambda machine: machine.describe_configs([""], RESOURCE_BROKER))

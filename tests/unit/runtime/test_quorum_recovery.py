@@ -11,12 +11,14 @@ import pytest
 import pyreplog
 from pyreplog import (
     ConfigError,
+    CorruptError,
     LockedError,
     QuorumLostError,
     StorageNotFoundError,
     recover_quorum,
 )
 from tests.unit.cli.support import Replog
+from tests.unit.runtime.test_voters import host
 
 RECORDS = [b"%d" % number for number in range(20)]
 
@@ -173,13 +175,30 @@ def test_one_damaged_and_one_lost_voter(data: Path) -> None:
 
 @pytest.mark.parametrize("how", ["log", "state", "mark"])
 def test_one_damaged_voter_is_no_loss(data: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The cluster opens with the other two, and there is nothing to recover. On request the voter is whole again."""
+    """There is nothing to recover: the voter copies the metadata from the other two by itself, and votes again."""
     damage(data, {2: how})
     with pytest.raises(ConfigError, match="nothing has to be recovered: the metadata of 2 of 3 voters"):
         recover_quorum(data)
     with pyreplog.Cluster(data) as cluster:
         assert "node 2 does not vote, because its metadata is damaged" in caplog.text
+        assert "node 2 removes its damaged metadata" in caplog.text
+        assert cluster.node(2).ready
         assert values_in(cluster, 20) == RECORDS
+        assert cluster._driver.wait_until(lambda: host(cluster).is_voter(2), 20)
+        cluster.node(3).kill()
+        cluster.admin.create_topic("more", replication_factor=1)
+
+
+def test_a_damaged_voter_outside_is_replaced_on_request(tmp_path: Path) -> None:
+    """Its disk may be the one that fails, so the cluster opens without it."""
+    folders = [tmp_path / f"disk{number}" / "n" for number in (1, 2, 3)]
+    with pyreplog.Cluster(tmp_path / "data", nodes=folders) as cluster:
+        cluster.admin.create_topic("t", replication_factor=3)
+    (segment,) = (folders[1] / "__cluster_metadata-0").glob("*.log")
+    segment.write_bytes(b"\0" * segment.stat().st_size)
+    with pyreplog.Cluster(tmp_path / "data") as cluster:
+        assert cluster.node(2).state == "offline"
+        assert isinstance(cluster.node(2).failure, CorruptError)
         cluster.node(3).kill()
         assert cluster._controller.lack() == "1 of 3 voters is up: restart node 3"
         cluster.node(3).restart()
@@ -278,6 +297,14 @@ def test_describe_quorum_in_a_coroutine(data: Path) -> None:
             return await cluster.admin.describe_quorum()
 
     assert len(asyncio.run(describe()).voters) == 3
+
+
+def test_recovery_in_a_coroutine(data: Path) -> None:
+    """The same result and the same errors."""
+    lose(data, {2})
+    assert asyncio.run(pyreplog.aio.recover_quorum(data)).node_id == 2
+    with pytest.raises(ConfigError, match="nothing has to be recovered"):
+        asyncio.run(pyreplog.aio.recover_quorum(data))
 
 
 def test_describe_without_a_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replog: Replog) -> None:
