@@ -20,6 +20,7 @@ __all__ = [
     "QuorumInfo",
     "QuorumReplica",
     "RecordMetadata",
+    "QueueStats",
     "RecoveryProgress",
     "TimestampType",
     "TopicPartition",
@@ -68,6 +69,23 @@ class EpochEntry(NamedTuple):
 
     epoch: int
     start_offset: int
+
+
+class QueueStats(NamedTuple):
+    """Numbers of a queue, as all its workers see them.
+
+    ``next_offset`` is the first offset that was never delivered. ``acquired`` records are with a
+    worker, ``available`` ones wait for their next delivery; both together are in flight. The other
+    numbers count since the queue began: ``accepted`` records, ``dead_letters``, and records that
+    were ``deleted`` from the log before a worker accepted them.
+    """
+
+    next_offset: int
+    acquired: int
+    available: int
+    accepted: int
+    dead_letters: int
+    deleted: int
 
 
 class RecoveryProgress(NamedTuple):

@@ -27,12 +27,12 @@ from pyreplog.log.transaction_index import AbortedRange, parse_aborted
 from pyreplog.quorum import ReplicaKey
 from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots
 from pyreplog.quorum.state_file import decode_state, encode_state
-from pyreplog.readers import QueueStats, read_queue
+from pyreplog.readers import read_queue
 from pyreplog.record import RecordBatch, control_records, convert_legacy, decompress, end_marker, records_of, split
 from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
-from pyreplog.values import EpochEntry, TopicPartition
+from pyreplog.values import EpochEntry, QueueStats, TopicPartition
 from pyreplog.verify import Level, node_list, states, verify
 from pyreplog.verify.vote import Vote, quorum_state
 from pyreplog.wire import (

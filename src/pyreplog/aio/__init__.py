@@ -7,6 +7,7 @@ from pyreplog.aio.backing_up import backup
 from pyreplog.aio.clients import Consumer, Producer
 from pyreplog.aio.cluster import Cluster, ClusterNode, ClusterReader
 from pyreplog.aio.log import Log, open_log
+from pyreplog.aio.queue import Queue
 from pyreplog.aio.quorum_recovery import recover_quorum
 from pyreplog.aio.reader_consumer import ReaderConsumer
 from pyreplog.aio.several import scan
@@ -19,6 +20,7 @@ __all__ = [
     "Consumer",
     "Log",
     "Producer",
+    "Queue",
     "ReaderConsumer",
     "backup",
     "open_log",

@@ -21,6 +21,7 @@ from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.follow import follow, in_chunks
 from pyreplog.aio.opening import Opening
+from pyreplog.aio.queue import Queue
 from pyreplog.aio.records import Items, Records
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
@@ -291,6 +292,19 @@ class Log:
         if self._position < start:
             self._go_to(start)
         return count
+
+    def queue(
+        self,
+        name: str,
+        offsets: str | os.PathLike[str] | None = None,
+        dead_letters: str | os.PathLike[str] | None = None,
+    ) -> Opening[Queue]:
+        """Open a worker of the queue ``name``, by ``await`` or ``async with``.
+
+        See :meth:`pyreplog.Log.queue`.
+        """
+        self._check()
+        return Opening(f"queue {name}", Queue, partial(self._log.queue, name, offsets, dead_letters))
 
     # -------------------------------------------------------------------------------------- reading
 

@@ -17,9 +17,19 @@ from pyreplog.readers.layout import (
     queue_file_name,
     reader_name_of,
 )
-from pyreplog.readers.queue_entries import Accepted, Acquired, Archived, Cut, Deleted, Entry, Released, Renewed
+from pyreplog.readers.queue_entries import (
+    REJECTED,
+    Accepted,
+    Acquired,
+    Archived,
+    Cut,
+    Deleted,
+    Entry,
+    Released,
+    Renewed,
+)
 from pyreplog.readers.queue_journal import QUEUE_FILE_SIZE, JournalIdentity, QueueJournal, read_queue
-from pyreplog.readers.queue_state import DELIVERIES_MAX, IN_FLIGHT_MAX, QueueState, QueueStats, runs_of
+from pyreplog.readers.queue_state import DELIVERIES_MAX, IN_FLIGHT_MAX, QueueState, counted_runs, runs_of
 
 __all__ = [
     "Accepted",
@@ -34,9 +44,10 @@ __all__ = [
     "QUEUE_FILE_SIZE",
     "QueueJournal",
     "QueueState",
-    "QueueStats",
+    "REJECTED",
     "Released",
     "Renewed",
+    "counted_runs",
     "read_queue",
     "runs_of",
     "DEAD_LETTER_PREFIX",

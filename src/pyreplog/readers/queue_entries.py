@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from pyreplog.errors import CorruptError
 
 __all__ = [
+    "REJECTED",
     "Accepted",
     "Acquired",
     "Archived",
@@ -28,6 +29,10 @@ __all__ = [
     "decode_entry",
     "encode_entry",
 ]
+
+REJECTED: Final = 0x8000
+"""This bit of a delivery count says that a worker rejected the record, so it becomes a dead letter. Without the bit, a
+worker that ended between the dead letter and its entry would leave a record that is delivered again."""
 
 Lock: TypeAlias = tuple[int, int, int]
 """(worker, delivery count, deadline in ns of the monotonic clock)."""

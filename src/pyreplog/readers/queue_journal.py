@@ -118,17 +118,21 @@ class QueueJournal:
         self._is_valid = False
 
     @classmethod
-    def open(cls, disk: Disk, path: str, identity: JournalIdentity, *, is_sync: bool) -> QueueJournal:
+    def open(
+        cls, disk: Disk, path: str, identity: JournalIdentity, *, is_sync: bool, start_offset: int = 0
+    ) -> QueueJournal:
         """Open the journal ``path`` as one more worker, and make it if it is missing.
 
-        ``is_sync``: what the file holds is made durable now, and the caller syncs what must be durable later. Raises
-        :class:`TopicRecreatedError` if it belongs to another topic id, :class:`ConfigError` for another partition or
-        queue, :class:`CorruptError` for damage, :class:`StorageError` if the disk refuses.
+        ``start_offset``: where a new queue begins. ``is_sync``: what the file holds is made durable now, and the
+        caller syncs what must be durable later. Raises :class:`TopicRecreatedError` if it belongs to another topic id,
+        :class:`ConfigError` for another partition or queue, :class:`CorruptError` for damage, :class:`StorageError`
+        if the disk refuses.
         """
         identity = identity._replace(topic_id=identity.topic_id or _NO_ID)
         boot_id = _boot_bytes(disk.boot_id(parent_of(path)))
         for _ in range(_OPEN_TRIES):
             journal = cls(disk, disk.open_shared(path), identity, boot_id, is_sync=is_sync)
+            journal.state.next_offset = start_offset
             try:
                 journal._file.lock()
                 if journal._file.is_current():

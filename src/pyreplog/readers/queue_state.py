@@ -32,31 +32,16 @@ from pyreplog.readers.queue_entries import (
     Run,
     Snapshot,
 )
+from pyreplog.values import QueueStats
 
-__all__ = ["DELIVERIES_MAX", "IN_FLIGHT_MAX", "Choice", "QueueState", "QueueStats", "runs_of"]
+__all__ = ["DELIVERIES_MAX", "IN_FLIGHT_MAX", "Choice", "QueueState", "counted_runs", "runs_of"]
 
 DELIVERIES_MAX: Final = 5
-"""A record that was delivered this often, and is available again, becomes a dead letter."""
+"""A record that was delivered this often, and is available again, becomes a dead letter. So does a rejected one, whose
+count has the bit :data:`REJECTED`."""
 IN_FLIGHT_MAX: Final = 2000
 """The most records that are available again or acquired. At that limit no new record is delivered."""
 NEVER_NS: Final = 2**63 - 1
-
-
-class QueueStats(NamedTuple):
-    """Numbers of a queue, as all its workers see them.
-
-    ``next_offset`` is the first offset that was never delivered. ``acquired`` records are with a
-    worker, ``available`` ones wait for their next delivery; both together are in flight. The other
-    numbers count since the queue began: ``accepted`` records, ``dead_letters``, and records that
-    were ``deleted`` from the log before a worker accepted them.
-    """
-
-    next_offset: int
-    acquired: int
-    available: int
-    accepted: int
-    dead_letters: int
-    deleted: int
 
 
 class Choice(NamedTuple):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.deserializers import DecodedRecord, Deserializer
     from pyreplog.runtime.metadata_repair import RebuiltMetadata, repair_metadata
     from pyreplog.runtime.producer import Producer
+    from pyreplog.runtime.queue import Queue
     from pyreplog.runtime.quorum_recovery import (
         PossibleLoss,
         QuorumRecovery,
@@ -74,6 +75,7 @@ __all__ = [
     "Partitioner",
     "PossibleLoss",
     "Producer",
+    "Queue",
     "QuorumRecovery",
     "ReaderAdmin",
     "ReaderConsumer",
@@ -122,6 +124,7 @@ __getattr__, __dir__ = lazy_door(
         ],
         ".producer": ["Producer"],
         ".metadata_repair": ["RebuiltMetadata", "repair_metadata"],
+        ".queue": ["Queue"],
         ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_quorum", "stored_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
         ".send_functions": ["Partitioner", "SendExtras", "Serializer"],

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Literal, NoReturn, SupportsIndex, overload
+from typing import TYPE_CHECKING, Literal, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import rows_of
 from pyreplog.client import Acks
@@ -42,6 +42,9 @@ from pyreplog.runtime.views import (
 )
 from pyreplog.system import current_process
 from pyreplog.values import LogStats, RecoveryProgress
+
+if TYPE_CHECKING:
+    from pyreplog.runtime.queue import Queue
 
 __all__ = ["Log", "open_log"]
 
@@ -318,6 +321,31 @@ class Log(LogReading):
         count = self._writing().apply_retention()
         self._position.raise_to(self._view.start_offset)
         return count
+
+    def queue(
+        self,
+        name: str,
+        offsets: str | os.PathLike[str] | None = None,
+        dead_letters: str | os.PathLike[str] | None = None,
+    ) -> Queue:
+        """Return a worker of the queue ``name`` of this log: each record goes to one worker, until it is accepted.
+
+        Any number of workers, in any processes, in mode ``"a"`` and ``"r"``. A new queue begins at
+        the first record. ``name``: 1 to 200 of ``A-Z a-z 0-9 . _ -``. ``offsets``: another folder
+        for the queue's journal, the same for all its workers: for a log in whose folder this user
+        may not write, and for a broker's. ``dead_letters``: the folder of the log of dead letters
+        (default: the log's folder with ``.dlq`` behind it).
+
+        Raises ConfigError for a wrong name and for a broker's folder without ``offsets``,
+        TopicRecreatedError if the log was made again since, CorruptError if the journal is damaged,
+        StorageError if the disk refuses.
+        """
+        from pyreplog.runtime.queue_opening import open_queue  # noqa: PLC0415  (slow to load)
+
+        self._check()
+        queue = open_queue(self._place, self._view, name, offsets, dead_letters, self._parts.discard)
+        self._parts.add(queue)
+        return queue
 
     # ---------------------------------------------------------------------------------------- facts
 

@@ -24,6 +24,7 @@ _NAME: Final = 1024
 _AREAS: Final = (4096, 135168)
 _AREA_SIZE: Final = 131072
 _IN_FLIGHT_MAX: Final = 2000
+_REJECTED: Final = 0x8000
 _AGAIN: Final = "remove the file to deliver every record again, or put it back from a copy"
 _FORMS: Final = {1: ">qiIQQQII", 2: ">I", 3: ">Iqi", 4: ">", 5: ">", 6: ">", 7: ">Iq", 8: ">q", 9: ">qi"}
 _KINDS: Final = {
@@ -233,7 +234,8 @@ def queue_rows(data: bytes) -> Iterator[dict[str, Any]]:
             "offset": offset,
             "state": "acquired" if worker else "available",
             "worker": max(worker, 0),
-            "delivery_count": times,
+            "delivery_count": times & ~_REJECTED,
+            "rejected": bool(times & _REJECTED),
         }
     if journal.torn_size:
         yield {"damage": f"{journal.torn_size} bytes behind the last whole entry, at byte {journal.end}"}

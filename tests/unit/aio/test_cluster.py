@@ -88,7 +88,7 @@ def test_the_same_names(tmp_path: Path) -> None:
     run(main)
 
 
-@pytest.mark.parametrize("name", ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "Producer"])
+@pytest.mark.parametrize("name", ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "Producer", "Queue"])
 def test_every_name_of_the_blocking_face_is_there(name: str) -> None:
     """What a user may ask of an object there, somebody who writes coroutines may ask of it here."""
     blocking, awaited = (

@@ -1,0 +1,113 @@
+"""The queue for coroutines: the same records, without a blocked loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyreplog import aio
+from pyreplog.errors import ClosedError, InvalidRecordStateError
+
+
+def running(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
+    """Run a test in an event loop."""
+
+    @wraps(test)
+    def run(tmp_path: Path) -> None:
+        asyncio.run(test(tmp_path))
+
+    return run
+
+
+@running
+async def test_tasks_share_a_queue(tmp_path: Path) -> None:
+    """Each record goes to one of the tasks of two workers, and is accepted once."""
+    async with aio.open_log(tmp_path / "log", durability="sync") as log:
+        await log.append_many([b"%d" % number for number in range(60)])
+        done: list[int] = []
+
+        async def work(queue: aio.Queue) -> None:
+            while (record := await queue.receive()) is not None:
+                await queue.accept(record)
+                done.append(record.offset)
+
+        async with log.queue("work") as first, log.queue("work") as second:
+            await asyncio.gather(*[work(queue) for queue in (first, second) for _ in range(3)])
+            assert sorted(done) == list(range(60))
+            assert (await first.stats()).accepted == 60
+            assert first.name == "work"
+
+
+@running
+async def test_a_waiting_task_gets_a_record_of_this_process_and_of_a_release(tmp_path: Path) -> None:
+    """The wait blocks neither the loop nor the other calls; a renewed and rejected record is a dead letter."""
+    async with aio.open_log(tmp_path / "log", durability="os") as log:
+        queue = await log.queue("work")
+        assert await queue.receive(timeout=0.01) is None
+        waiting = asyncio.create_task(queue.receive(timeout=30))
+        while not queue._queue._waiting:
+            await asyncio.sleep(0)
+        await log.append(b"a")
+        record = await waiting
+        assert record is not None
+        await queue.renew(record)
+        await queue.release(record)
+        (again,) = await queue.receive_many(5, timeout=None)
+        assert again.delivery_count == 2
+        with pytest.raises(InvalidRecordStateError):
+            await queue.accept(record)
+        await queue.reject(again, "enough")
+        assert (await queue.stats()).dead_letters == 1
+        await queue.close()
+        await queue.close()
+        assert queue.closed
+        with pytest.raises(ClosedError):
+            await queue.receive()
+
+
+@running
+async def test_a_cancelled_receive_loses_no_record(tmp_path: Path) -> None:
+    """Whatever it had acquired is available again, for this worker and for others."""
+    async with aio.open_log(tmp_path / "log", durability="os") as log, log.queue("work") as queue:
+        for number in range(20):
+            task = asyncio.create_task(queue.receive(timeout=30))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await log.append(b"a")
+        taken = []
+        for number in (0, 1, 3):
+            task = asyncio.create_task(queue.receive(timeout=30))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                taken.append(await task)
+            except asyncio.CancelledError:
+                continue
+            break
+        record = taken[0] if taken else await queue.receive(timeout=30)
+        assert record is not None
+        await queue.accept(record)
+        assert (await queue.stats())[:4] == (1, 0, 0, 1)
+
+
+@running
+async def test_closing_the_log_closes_its_queues(tmp_path: Path) -> None:
+    """Each call of theirs says so then."""
+    log = await aio.open_log(tmp_path / "log", durability="os")
+    queue = await log.queue("work")
+    await log.close()
+    assert queue.closed
+    with pytest.raises(ClosedError):
+        await queue.receive()
+    with pytest.raises(ClosedError):
+        log.queue("work")
+    await queue.close()
