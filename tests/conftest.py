@@ -71,15 +71,6 @@ def pytest_configure() -> None:
             )
 
 
-@pytest.fixture(autouse=True)
-def controller_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that are marked so are about a cluster with one controller that has a file of its own."""
-    if request.node.get_closest_marker("controller_file"):
-        import pyreplog  # noqa: PLC0415  (only for such tests)
-
-        monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", False)
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Under ``--dist loadfile`` the tests of one session of Spark are as one file: a second session takes half a

@@ -13,7 +13,6 @@ from pyreplog.config import (
     check_flag,
     whole,
 )
-from pyreplog.controller import STATE_FILE
 from pyreplog.errors import (
     BrokerNotAvailableError,
     ConfigError,
@@ -101,14 +100,8 @@ class Admin(TopicChanges, ClientFace[Machine]):
         """The voters and the observers of the metadata log, and how far each has it, as the active controller knows
         them.
 
-        Raises ConfigError if the cluster has no quorum, and NotControllerError, which names the missing voters, if no
-        majority of them is up.
+        Raises NotControllerError, which names the missing voters, if no majority of them is up.
         """
-        if not self._nodes.has_quorum:
-            raise ConfigError(
-                "the cluster has no quorum: one controller governs it, and keeps the metadata in the file"
-                f" {STATE_FILE} of the cluster's folder"
-            )
         found: QuorumInfo = self._answer(lambda machine: machine.describe_quorum())
         return found
 

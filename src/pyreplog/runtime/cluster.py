@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, Self, SupportsIndex,
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
 from pyreplog.client import ConsumerConfig, ProducerConfig
 from pyreplog.config import NodeConfig, Permissions, check_seconds, whole
-from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ClosedError, ConfigError, ForkedError, PyreplogError, UnknownTopicError, copy_for_raise
 from pyreplog.log import make_folder, open_readers, refuse_unfinished, with_reserve
 from pyreplog.ports import Clock, Disk, Lock
@@ -35,13 +34,11 @@ from pyreplog.runtime.cluster_options import (
 )
 from pyreplog.runtime.cluster_reader import ReaderFace
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
-from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.deliveries import OnDelivery
 from pyreplog.runtime.deserializers import Deserializer, Deserializers
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
-from pyreplog.runtime.local_controller_host import LocalControllerHost
 from pyreplog.runtime.node_disks import NodeDisks, close_disk
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.node_group import NodeGroup
@@ -97,8 +94,6 @@ class Cluster:
 
     _network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
     """Carries the messages between nodes, controller and clients; tests replace it by one with faults."""
-    _new_has_quorum: ClassVar[bool] = True
-    """Whether a new cluster is governed by a quorum of its nodes, and not by one controller with a file."""
 
     def __new__(cls, *args: object, mode: object = "a", **settings: object) -> Self:
         """Return a :class:`~pyreplog.ClusterReader` for ``mode="r"``; its own ``__init__`` runs."""
@@ -179,7 +174,9 @@ class Cluster:
         self._disk = disk = self._make_disk("controller")
         self._node_disks = NodeDisks(self._make_disk)
         self._folders = NodeFolders(disk, path, options.nodes, anchor=options.disk is None)
-        self._controller = controller = self._make_host()
+        self._controller = controller = QuorumHost(
+            options.config, options.clock, driver, self._folders, self._node_disks, options.roles
+        )
         driver.lack = controller.lack
         self._nodes = nodes = NodeGroup(path, driver, controller, self._folders)
         self._advice = Advice(
@@ -190,22 +187,6 @@ class Cluster:
         )
         if disk.stat(path) is None:
             make_folder(disk, path)
-
-    def _make_host(self) -> ControllerHost:
-        """Return the host of the kind that the folder shows; for a new cluster, the kind of this class."""
-        options, folders = self._options, self._folders
-        has_file = self._disk.stat(f"{self._path}/{STATE_FILE}") is not None
-        has_quorum = options.roles is not None or (not has_file and folders.hold_quorum(self._node_disks))
-        if self._new_has_quorum or has_quorum:
-            return QuorumHost(
-                options.config,
-                options.clock,
-                self._driver,
-                folders,
-                self._node_disks,
-                options.roles,
-            )
-        return LocalControllerHost(self._disk, self._path, options.config, options.clock, self._driver, folders)
 
     def _start(self) -> None:
         """Lock the folder, start the controller and its nodes, and open the cluster for clients."""
@@ -514,7 +495,6 @@ class Cluster:
             self._applier.stop()
         self._driver.stop()
         self._driver.run_exclusively(self._nodes.close)
-        self._controller.close()
         if self._lock is not None:
             self._lock.release()
         self._node_disks.close()

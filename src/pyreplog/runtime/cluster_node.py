@@ -13,12 +13,12 @@ from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk, Transport
-from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.node_disks import close_disk
 from pyreplog.runtime.node_folders import NodeFolders
 from pyreplog.runtime.node_roles import NodeRole
+from pyreplog.runtime.quorum_host import QuorumHost
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
@@ -43,7 +43,7 @@ class ClusterNode:
         node_id: int,
         *,
         folders: NodeFolders,
-        controller: ControllerHost,
+        controller: QuorumHost,
         driver: Driver,
         make_disk: Callable[[str], Disk],
         clock: Clock,
@@ -314,7 +314,6 @@ class ClusterNode:
         if self.alive:
             _node_log.info("node %d is killed", self._node_id)
             self._kill()
-            self._controller.fence(self._node_id)
 
     def stop(self, timeout: float | None = 10.0) -> None:
         """Shut the node down in order: the controller moves its leaderships away (``timeout`` seconds at most), then
@@ -356,10 +355,7 @@ class ClusterNode:
         """Close the node at the end of a shutdown. Without this it would stay in shutdown for ever."""
         if self._node is node:
             self._drop_machines()
-            try:
-                self._close()
-            finally:
-                self._controller.fence(self._node_id)
+            self._close()
 
     def pause(self) -> None:
         """Stop the node until :meth:`resume`, like a process that was stopped: it answers no request, and the
@@ -459,7 +455,6 @@ class ClusterNode:
         """
         self._kill()
         self._failure = error
-        self._controller.fence(self._node_id)
         if error is None:
             try:
                 self._start()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pyreplog.config import suggestion
 from pyreplog.errors import PyreplogError, RequestTimedOutError, UnknownTopicError
 from pyreplog.runtime.cluster_node import ClusterNode
-from pyreplog.runtime.controller_host import Leaderless
+from pyreplog.runtime.metadata_view import Leaderless
 from pyreplog.values import TopicPartition
 
 __all__ = ["Advice"]

@@ -12,7 +12,6 @@ from pyreplog.controller import STATE_FILE
 from pyreplog.errors import ConfigError, CorruptError, StorageError
 from pyreplog.log import (
     CONVERTED_NAME,
-    METADATA_FOLDER,
     NODES_NAME,
     has_root_file,
     holds_cluster,
@@ -25,7 +24,6 @@ from pyreplog.log import (
 )
 from pyreplog.ports import Disk
 from pyreplog.runtime.folder_opening import check_alone, folder_of
-from pyreplog.runtime.node_disks import NodeDisks
 from pyreplog.system import anchored
 
 __all__ = ["NodeFolders", "NodesAsked"]
@@ -108,13 +106,6 @@ class NodeFolders:
     def before(self, number: int) -> str:
         """Return the folder that node ``number`` had when the cluster was last open."""
         return self._stored.get(number) or f"{self._path}/node-{number}"
-
-    def hold_quorum(self, disks: NodeDisks) -> bool:
-        """Return whether a node's folder holds the metadata of a quorum."""
-        return any(
-            disks.look_at(number).stat(f"{self.of(number)}/{METADATA_FOLDER}") is not None
-            for number in range(1, self.count + 1)
-        )
 
     def outside(self) -> list[str]:
         """Return the nodes' folders that lie outside the cluster's folder."""

@@ -17,11 +17,11 @@ from pyreplog.errors import (
 )
 from pyreplog.ports import Address
 from pyreplog.runtime.cluster_node import ClusterNode
-from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.locking import LockWait
 from pyreplog.runtime.node_folders import NodeFolders
 from pyreplog.runtime.quorum_folders import quorum_lost
+from pyreplog.runtime.quorum_host import QuorumHost
 from pyreplog.runtime.recovery import Recovery
 
 __all__ = ["NodeGroup"]
@@ -34,7 +34,7 @@ _log = logging.getLogger("pyreplog")
 class NodeGroup:
     """All nodes of one cluster, in the order of their numbers."""
 
-    def __init__(self, path: str, driver: Driver, controller: ControllerHost, folders: NodeFolders) -> None:
+    def __init__(self, path: str, driver: Driver, controller: QuorumHost, folders: NodeFolders) -> None:
         """``path``: the cluster's folder."""
         self._path = path
         self._driver = driver
@@ -117,11 +117,6 @@ class NodeGroup:
             )
         if not any(node.ready for node in brokers):
             raise brokers[0].failure or ClosedError("no node started")
-
-    @property
-    def has_quorum(self) -> bool:
-        """Whether voters govern the cluster, and not one controller with a file."""
-        return self.controller.has_quorum
 
     def addresses(self) -> list[Address]:
         """Return the addresses under which clients find the nodes."""

@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from random import Random, SystemRandom
-from typing import ClassVar
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import (
@@ -30,8 +29,8 @@ from pyreplog.quorum import (
     is_formatted,
 )
 from pyreplog.runtime.cluster_conversion import convert, voter_count
-from pyreplog.runtime.controller_host import ControllerHost
 from pyreplog.runtime.driver import Driver
+from pyreplog.runtime.metadata_view import MetadataView
 from pyreplog.runtime.node_disks import NodeDisks
 from pyreplog.runtime.node_folders import NODES_MAX, NodeFolders
 from pyreplog.runtime.node_roles import NodeRole, parsed_role, settled_roles, voters_of
@@ -51,14 +50,12 @@ __all__ = ["QuorumHost"]
 _log = logging.getLogger("pyreplog")
 
 
-class QuorumHost(ControllerHost):
+class QuorumHost(MetadataView):
     """The quorum servers of one cluster's nodes in this process.
 
     Each node has one, in its folder; :class:`~pyreplog.runtime.cluster_node.ClusterNode` opens and
     ends it. One of them is the active controller while a majority of the voters is up.
     """
-
-    has_quorum: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -298,14 +295,10 @@ class QuorumHost(ControllerHost):
     def directories_of(self, node_id: int) -> Sequence[str] | None:
         """Return the ids of the folders that the metadata knows of a node; None if it does not know the node."""
         voter = self.voters.get(node_id)
-        known = super().directories_of(node_id)
-        return known if known is not None or voter is None else [voter.directory_id]
-
-    def fence(self, node_id: int) -> None:
-        """Nothing: the transports of the node tell the other servers."""
-
-    def close(self) -> None:
-        """Nothing: the nodes end their servers."""
+        broker = self.image.brokers.get(node_id)
+        if broker is not None:
+            return broker.log_dirs
+        return None if voter is None else [voter.directory_id]
 
     @property
     def image(self) -> MetadataImage:

@@ -119,8 +119,8 @@ def find_quorum(disk: Disk, path: str) -> tuple[dict[int, FolderMetadata], dict[
     folders = NodeFolders(disk, path, None, anchor=True)
     if disk.stat(f"{path}/{STATE_FILE}") is not None:
         raise ConfigError(
-            f"{path} has no quorum: one controller governs this cluster, and keeps the metadata in {STATE_FILE}. Open"
-            " it with Cluster(path)"
+            f"{path} has no quorum: it is a cluster of version 0.1, and {STATE_FILE} holds its metadata. Open it with"
+            " Cluster(path), which gives it to the nodes"
         )
     found: dict[int, FolderMetadata] = {}
     for number in range(1, folders.count + 1):

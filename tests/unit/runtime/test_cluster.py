@@ -52,9 +52,7 @@ def test_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "node-1",
         "node-2",
         "node-3",
-        *([] if pyreplog.Cluster._new_has_quorum else ["replog.controller"]),
         "replog.controller.lock",
-        *([] if pyreplog.Cluster._new_has_quorum else ["replog.reserve"]),
     ]
 
 

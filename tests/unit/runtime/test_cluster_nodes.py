@@ -65,12 +65,10 @@ def test_a_node_killed_while_it_registers_may_come_back_at_once(cluster: pyreplo
     for _ in range(20):
         with still(cluster._driver):  # the registration lies in the controller's inbox, and nobody has taken it
             node._kill()
-            cluster._controller.fence(node.node_id)
             node._start()
             assert node._node is not None
             node._node.poll()
             node._kill()
-            cluster._controller.fence(node.node_id)
         before = time.monotonic()
         node.restart()
         assert time.monotonic() - before < 2.0, "a session takes three seconds"
@@ -91,7 +89,6 @@ def test_a_node_whose_end_fails_has_ended(cluster: pyreplog.Cluster) -> None:
         cluster._driver.remove(node._driven)
         with pytest.raises(pyreplog.StorageError):
             node._end(end)
-        cluster._controller.fence(node.node_id)
     assert not node.alive
     node.restart()
     assert node.ready

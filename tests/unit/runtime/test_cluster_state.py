@@ -138,10 +138,9 @@ def test_all_but_one_copy_may_be_lost_while_all_are_in_sync(tmp_path: Path, left
     subprocess.run([sys.executable, "-c", ACKNOWLEDGED, str(tmp_path / "data"), durability], check=True)
     for number in {1, 2, 3} - {left}:
         shutil.rmtree(tmp_path / "data" / f"node-{number}")
-    if pyreplog.Cluster._new_has_quorum:
-        with pytest.raises(pyreplog.QuorumLostError, match="1 of 3 voters is there.*replog quorum recover"):
-            pyreplog.Cluster(tmp_path / "data")
-        pyreplog.recover_quorum(tmp_path / "data")
+    with pytest.raises(pyreplog.QuorumLostError, match="1 of 3 voters is there.*replog quorum recover"):
+        pyreplog.Cluster(tmp_path / "data")
+    pyreplog.recover_quorum(tmp_path / "data")
     with pyreplog.Cluster(tmp_path / "data") as cluster:
         with cluster.producer() as producer:
             producer.send("orders", b"30").result(PATIENCE_S)

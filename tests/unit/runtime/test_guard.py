@@ -13,7 +13,7 @@ import pytest
 import pyreplog
 from pyreplog.controller import describe
 from pyreplog.log import Log
-from tests.unit.runtime.local_host import controller_driven
+from tests.unit.runtime.active_controller import controller_driven
 
 PATIENCE_S = 20.0
 ODD_MS = 666

@@ -20,7 +20,6 @@ import pytest
 
 import pyreplog
 from pyreplog.client import BatchResult, Completion
-from pyreplog.controller import file_log
 from pyreplog.errors import OutcomeUnknownError
 from pyreplog.log import Log as PartitionLog
 from pyreplog.log import LogRoot, producer_snapshot
@@ -29,9 +28,9 @@ from pyreplog.runtime.driver import Driver
 from pyreplog.system.sync_batcher import SyncBatcher, _SyncBatch
 from pyreplog.system.sync_pool import SyncPool
 from pyreplog.wire import ListOffsetsRequest
+from tests.unit.runtime.active_controller import controller_driven
 from tests.unit.runtime.frozen_driver import still
 from tests.unit.runtime.interrupt_injection import Strike, struck
-from tests.unit.runtime.local_host import controller_driven
 
 PATIENCE_S = 30.0
 
@@ -267,23 +266,6 @@ def test_what_a_handler_raises_is_no_failure_of_a_nodes_end(
         assert node.ready
     cluster.close()
     pyreplog.Cluster(tmp_path / "data").close()
-
-
-@pytest.mark.controller_file
-def test_a_controller_that_is_cut_short_over_a_killed_node_begins_again(
-    cluster: pyreplog.Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Struck while it takes note of that, it would never tell the nodes what it has written down."""
-
-    def strike(*_: object) -> None:
-        raise Struck
-
-    with monkeypatch.context() as patched:
-        patched.setattr(file_log, "store", strike)
-        with pytest.raises(Struck):
-            cluster.nodes[0].kill()
-    cluster.nodes[0].restart(PATIENCE_S)
-    assert cluster.admin.create_topic("events").partitions[0].leader > 0
 
 
 @pytest.mark.parametrize("who", ["leader", "producer"])
@@ -936,7 +918,7 @@ def test_an_os_error_that_a_handler_raises_is_not_the_disks(
     create(segment_bytes="2000")
     places: dict[str, tuple[object, str]] = {
         "snapshot": (producer_snapshot, "begin_file"),
-        "controller": (RaftNode, "append") if pyreplog.Cluster._new_has_quorum else (file_log, "store"),
+        "controller": (RaftNode, "append"),
     }
     module, name = places[where]
     with cluster.producer() as producer, handled(OSError(errno.ENOSPC, "of the handler's")) as ring:

@@ -13,17 +13,12 @@ from pyreplog.log import read_topic_id
 from pyreplog.runtime import repair_metadata
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 from tests.unit.cli.support import Replog
 from tests.unit.runtime.test_voters import host
 
 RECORDS = [b"%d" % number for number in range(20)]
 METADATA = "__cluster_metadata-0"
-
-
-@pytest.fixture(autouse=True)
-def governed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New clusters have a quorum."""
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
 
 
 @pytest.fixture
@@ -204,14 +199,13 @@ def test_an_open_cluster_is_refused(data: Path) -> None:
         repair_metadata(data, write=True)
 
 
-def test_a_lost_controllers_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_controllers_file(tmp_path: Path) -> None:
     """A cluster of version 0.1 without its file gets the metadata too, and a quorum with it."""
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", False)
     with pyreplog.Cluster(tmp_path / "old", nodes=2) as cluster:
         cluster.admin.create_topic("t", replication_factor=2)
         with cluster.producer() as producer:
             producer.send("t", b"value").result()
-    (tmp_path / "old" / "replog.controller").unlink()
+    as_version_0_1(tmp_path / "old").unlink()
     with pytest.raises(CorruptError, match="replog repair .* --metadata"):
         pyreplog.Cluster(tmp_path / "old")
     repair_metadata(tmp_path / "old", write=True)

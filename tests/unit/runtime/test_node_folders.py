@@ -269,7 +269,7 @@ def test_verify_looks_at_every_listed_disk(tmp_path: Path, disks: list[str]) -> 
     damaged list."""
     path = _spread(tmp_path, disks)
     book = verify(SystemDisk(), str(path))
-    logs = 2 if Cluster._new_has_quorum else 1  # of each node: the partition's, and perhaps the metadata log
+    logs = 2  # of each node: the partition's, and the metadata log
     assert (book.findings, book.partition_count) == ([], 2 * logs)
     shutil.move(disks[1], tmp_path / "unmounted")
     book = verify(SystemDisk(), str(path))

@@ -75,9 +75,8 @@ def values_in(cluster: pyreplog.Cluster, topic: str, count: int) -> set[bytes | 
     return set(found)
 
 
-def check(path: Path, before: ControllerState, values: set[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def check(path: Path, before: ControllerState, values: set[bytes]) -> None:
     """Open the folder as a quorum: twice, so that the second opening finds no file. It has everything of before."""
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
     for opening in range(2):
         with pyreplog.Cluster(path) as cluster:
             assert not (path / STATE_FILE).exists()
@@ -99,18 +98,18 @@ def check(path: Path, before: ControllerState, values: set[bytes], monkeypatch: 
                 producer.send("orders", b"more %d" % opening).result()
 
 
-def test_the_folder_of_version_0_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_version_0_1(tmp_path: Path) -> None:
     path = cluster_0_1.unpack(tmp_path)
     before = state_in(path)
     assert before.image.offset == cluster_0_1.OFFSET
-    check(path, before, cluster_0_1.VALUES, monkeypatch)
+    check(path, before, cluster_0_1.VALUES)
 
 
 @pytest.mark.parametrize(("nodes", "voters"), [(1, 1), (2, 1), (4, 3)])
-def test_the_folder_of_one_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, voters: int) -> None:
+def test_the_folder_of_one_controller(tmp_path: Path, nodes: int, voters: int) -> None:
     """The nodes with the lowest numbers vote: one of one or two, else three."""
     path = tmp_path / "data"
-    check(path, made(path, nodes), {b"%d" % number for number in range(10)}, monkeypatch)
+    check(path, made(path, nodes), {b"%d" % number for number in range(10)})
     with pyreplog.Cluster(path) as cluster:
         info = cluster.admin.describe_quorum()
         assert [one.node_id for one in info.voters] == list(range(1, voters + 1))
@@ -118,35 +117,31 @@ def test_the_folder_of_one_controller(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("left", [0, 1, 5, 12, 19, 26, 33])
-def test_killed_in_the_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+def test_killed_in_the_conversion(tmp_path: Path, left: int) -> None:
     """Opened again, it is whole."""
     path = tmp_path / "data"
     before = made(path)
     disk = MortalDisk(SystemDisk(), left)
-    with monkeypatch.context() as patch:
-        patch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
-        with pytest.raises(Killed):
-            pyreplog.Cluster(path, disk=lambda name: disk if name == "controller" else SystemDisk())
-    check(path, before, {b"%d" % number for number in range(10)}, monkeypatch)
+    with pytest.raises(Killed):
+        pyreplog.Cluster(path, disk=lambda name: disk if name == "controller" else SystemDisk())
+    check(path, before, {b"%d" % number for number in range(10)})
 
 
-def test_a_cluster_that_no_node_ever_ran_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_no_node_ever_ran_in(tmp_path: Path) -> None:
     """Its file is moved away, and the cluster is a new one."""
     content = encode(ControllerState("y8eZxIiI6FzqjrRRbN2Wdw", MetadataImage()))
     (tmp_path / STATE_FILE).write_bytes(content)
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
     with pyreplog.Cluster(tmp_path, nodes=3) as cluster:
         assert cluster.controller is not None
     assert (tmp_path / CONVERTED_NAME).read_bytes() == content
 
 
-def test_a_missing_majority_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_majority_is_refused(tmp_path: Path) -> None:
     """The file stays, because the voters could not agree on anything."""
     path = tmp_path / "data"
     made(path)
     for number in (1, 2):
         (path / f"node-{number}").rename(tmp_path / f"away-{number}")
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
     with pytest.raises(StorageNotFoundError, match="Those of 1, 2 are missing"):
         pyreplog.Cluster(path)
     assert (path / STATE_FILE).exists()
@@ -182,13 +177,10 @@ def check_roles(path: Path, voters: set[int], roles: list[str], nodes: int, aske
 
 
 @pytest.mark.parametrize(("asked", "voters", "roles"), ROLES)
-def test_roles_at_the_conversion(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[int, str], voters: set[int], roles: list[str]
-) -> None:
+def test_roles_at_the_conversion(tmp_path: Path, asked: dict[int, str], voters: set[int], roles: list[str]) -> None:
     """The nodes with a vote are the first voters; a new one gets its folder."""
     path = tmp_path / "data"
     made(path)
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
     check_roles(path, voters, roles, len(roles), asked)
 
 
@@ -204,11 +196,10 @@ def test_the_folder_of_version_0_1_with_roles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [2, 9, 16, 23, 30, 37, 44])
-def test_killed_in_the_conversion_with_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+def test_killed_in_the_conversion_with_roles(tmp_path: Path, left: int) -> None:
     """The next opening has these roles, also if it names none: they are kept before the file counts no more."""
     path = tmp_path / "data"
     made(path)
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
     disk = MortalDisk(SystemDisk(), left)
     asked, voters, roles = ROLES[0]
     with pytest.raises(Killed):

@@ -17,16 +17,11 @@ from pyreplog import (
     StorageNotFoundError,
     recover_quorum,
 )
+from tests.interop.golden.cluster_0_1 import as_version_0_1
 from tests.unit.cli.support import Replog
 from tests.unit.runtime.test_voters import host
 
 RECORDS = [b"%d" % number for number in range(20)]
-
-
-@pytest.fixture(autouse=True)
-def governed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New clusters have a quorum."""
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
 
 
 @pytest.fixture
@@ -226,7 +221,7 @@ def test_an_open_cluster_is_refused(data: Path) -> None:
         recover_quorum(data)
 
 
-def test_no_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_quorum(tmp_path: Path) -> None:
     """A missing folder, an empty one, a log, and a cluster with one controller are refused unchanged."""
     with pytest.raises(StorageNotFoundError):
         recover_quorum(tmp_path / "none")
@@ -238,9 +233,9 @@ def test_no_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     with pytest.raises(ConfigError, match="single log"):
         recover_quorum(tmp_path / "log")
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", False)
     with pyreplog.Cluster(tmp_path / "old"):
         pass
+    as_version_0_1(tmp_path / "old")
     with pytest.raises(ConfigError, match="has no quorum"):
         recover_quorum(tmp_path / "old")
 
@@ -307,11 +302,11 @@ def test_recovery_in_a_coroutine(data: Path) -> None:
         asyncio.run(pyreplog.aio.recover_quorum(data))
 
 
-def test_describe_without_a_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replog: Replog) -> None:
-    """A cluster with one controller has none, and says so."""
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", False)
-    with pyreplog.Cluster(tmp_path / "old") as cluster, pytest.raises(ConfigError, match="has no quorum"):
-        cluster.admin.describe_quorum()
+def test_describe_without_a_quorum(tmp_path: Path, replog: Replog) -> None:
+    """A cluster of version 0.1 has none, and says so."""
+    with pyreplog.Cluster(tmp_path / "old"):
+        pass
+    as_version_0_1(tmp_path / "old")
     assert "has no quorum" in replog("quorum", "describe", tmp_path / "old").err
 
 

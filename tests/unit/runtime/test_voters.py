@@ -14,14 +14,6 @@ from pyreplog.errors import ConfigError, StorageError
 from pyreplog.runtime.quorum_host import QuorumHost
 from tests.unit.runtime.test_roles import remove
 
-pytestmark = pytest.mark.usefixtures("quorum")
-
-
-@pytest.fixture
-def quorum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New clusters are governed by a quorum of their nodes."""
-    monkeypatch.setattr(pyreplog.Cluster, "_new_has_quorum", True)
-
 
 def test_an_emptied_folder_gets_its_vote_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """By itself, with a warning, while the others are a majority; then any one of the others may die."""
