@@ -123,7 +123,9 @@ def listed_bases(thing: type) -> Iterator[ast.ClassDef]:
     """Yield the definition of each base class that is no public name of ``pyreplog``, or is a value with fields."""
     for base in thing.__bases__:
         found = definition(base) if base.__module__.startswith("pyreplog.") else None
-        if isinstance(found, ast.ClassDef) and (base.__name__ not in pyreplog.__all__ or is_dataclass(base)):
+        if isinstance(found, ast.ClassDef) and (
+            base.__name__ not in pyreplog.__all__ or is_dataclass(base) or thing is pyreplog.NamedConsumer
+        ):
             yield found
 
 

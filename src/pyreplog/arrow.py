@@ -36,6 +36,7 @@ __all__ = [
     "ArrowBatch",
     "ArrowRows",
     "ArrowSchema",
+    "ArrowTable",
     "BatchSource",
     "Scan",
     "check_range",
@@ -386,6 +387,48 @@ class Scan:
             except CorruptError as error:
                 raise source.damage(max(start, batch.base_offset), error.reason) from error
             position += batch.size
+
+
+class ArrowTable:
+    """Rows that were read into memory, as Arrow batches. Immutable: any thread may use it, any number of times.
+
+    Hand it to any library that takes Arrow: ``pyarrow.table(table)``, ``polars.DataFrame(table)``.
+    """
+
+    __slots__ = ("_batches", "_columns")
+
+    def __init__(self, columns: Sequence[str], batches: Sequence[ArrowBatch]) -> None:
+        """Made by ``poll_arrow``."""
+        self._columns = tuple(columns)
+        self._batches = tuple(batches)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return sum(batch.row_count for batch in self._batches)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return self._columns
+
+    def batches(self) -> Iterator[ArrowBatch]:
+        """Yield the Arrow batches; each speaks ``__arrow_c_array__``."""
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __repr__(self) -> str:
+        return f"<pyreplog.ArrowTable of {self.num_rows} rows: {', '.join(self._columns)}>"
+
+    def __arrow_c_schema__(self) -> object:
+        """Return a capsule with the Arrow schema."""
+        return ArrowSchema(self._columns).__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a capsule with the rows. ``requested_schema`` is ignored, as the interface allows."""
+        return ArrowStream(self._columns, self._batches).__arrow_c_stream__(requested_schema)
 
 
 def _unpacked(

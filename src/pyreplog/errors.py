@@ -415,6 +415,7 @@ class LockedError(StorageError):
         reading: str = "read it with mode='r'",
         waiting: str = "wait for it with lock_timeout=SECONDS",
         in_command: str = "read it with `replog cat`, wait for it with --lock-timeout SECONDS",
+        held: str = "is already open for writing",
         waited_s: float = 0,
     ) -> None:
         way_out = (
@@ -423,7 +424,7 @@ class LockedError(StorageError):
             else "stop that process"
         )
         waited = f", also after {waited_s:g} s" if waited_s else ""
-        text = f"{name} is already open for writing by {holder}{waited}"
+        text = f"{name} {held} by {holder}{waited}"
         super().__init__(errno.EAGAIN, f"{text}; {reading}, {waiting}, or {way_out}", path)
         self.command_text = f"{text}; {in_command}, or {way_out}"
         self.holder = holder
@@ -462,8 +463,15 @@ class NoRecordError(PyreplogError, IndexError):
 
 
 class DataLossError(PyreplogError, LookupError):
-    """Records that a Spark query must read no longer exist. The three subclasses say why. With ``failOnDataLoss``
-    false Spark skips them."""
+    """Records that a named reader or a Spark query must read next no longer exist. The three subclasses say why. A
+    named reader goes on after a seek, or with ``on_data_loss``; Spark skips them with ``failOnDataLoss`` false.
+
+    Of a named reader, ``committed`` is its next offset, and ``found`` the offset at which the log begins or ends. They
+    are None for Spark.
+    """
+
+    committed: int | None = None
+    found: int | None = None
 
     def __init__(
         self,

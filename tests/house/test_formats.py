@@ -27,7 +27,7 @@ from pyreplog.log.transaction_index import AbortedRange, parse_aborted
 from pyreplog.quorum import ReplicaKey
 from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots
 from pyreplog.quorum.state_file import decode_state, encode_state
-from pyreplog.readers import read_queue
+from pyreplog.readers import OffsetsFile, read_queue
 from pyreplog.record import RecordBatch, control_records, convert_legacy, decompress, end_marker, records_of, split
 from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk
@@ -219,6 +219,15 @@ def test_a_summary_is_read() -> None:
     assert checked(key, formats.CLUSTER_ID, value)
     assert not checked(key, formats.TOPIC_ID, value)
     assert decode_body(value[4:]).segments == ((100, 2000), (130, 500))
+
+
+def test_the_offsets_of_a_reader_are_read(disk: SimDisk) -> None:
+    """The commit and the attempts of its page."""
+    file = OffsetsFile.open(disk, "readers", "Billing")
+    assert file.commit_of("orders", formats.TOPIC_ID, 1) == (17, 3, formats.TIME_MS)
+    assert file.attempts_of(formats.TOPIC_ID, 1) == (17, 2)
+    assert not file.has_damage
+    file.close()
 
 
 def test_the_spool_is_read(disk: SimDisk) -> None:

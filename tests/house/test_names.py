@@ -8,7 +8,18 @@ from collections import defaultdict
 
 from tests.house.sources import CORE_SOURCES, PACKAGE, modules, tree, where
 
-FACES = {"Admin", "Cluster", "ClusterNode", "ClusterReader", "Consumer", "Log", "Producer", "Queue", "ReaderConsumer"}
+FACES = {
+    "Admin",
+    "Cluster",
+    "ClusterNode",
+    "ClusterReader",
+    "Consumer",
+    "Log",
+    "NamedConsumer",
+    "Producer",
+    "Queue",
+    "ReaderConsumer",
+}
 """Public names that have a machine, a blocking and an asyncio form."""
 
 

@@ -7,6 +7,7 @@ from pyreplog.aio.backing_up import backup
 from pyreplog.aio.clients import Consumer, Producer
 from pyreplog.aio.cluster import Cluster, ClusterNode, ClusterReader
 from pyreplog.aio.log import Log, open_log
+from pyreplog.aio.named_consumer import NamedConsumer
 from pyreplog.aio.queue import Queue
 from pyreplog.aio.quorum_recovery import recover_quorum
 from pyreplog.aio.reader_consumer import ReaderConsumer
@@ -21,6 +22,7 @@ __all__ = [
     "Log",
     "Producer",
     "Queue",
+    "NamedConsumer",
     "ReaderConsumer",
     "backup",
     "open_log",

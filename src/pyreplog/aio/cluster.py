@@ -14,6 +14,7 @@ from pyreplog import runtime
 from pyreplog.aio.admin import Admin
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.clients import Consumer, Producer, Subject
+from pyreplog.aio.named_consumer import NamedConsumer
 from pyreplog.aio.opening import Opening
 from pyreplog.aio.reader_consumer import ReaderConsumer
 from pyreplog.aio.records import Records
@@ -21,13 +22,16 @@ from pyreplog.arrow import Scan
 from pyreplog.config import check_seconds
 from pyreplog.errors import ClosedError
 from pyreplog.record import Record
-from pyreplog.runtime import Deserializer, LockWait, OnDelivery, Partitioner, Serializer, TopicDescription
+from pyreplog.runtime import LockWait, OnDelivery, Partitioner, Serializer, TopicDescription
 from pyreplog.values import TopicPartition
 
 if TYPE_CHECKING:
     from pyreplog.runtime import (
         ClusterReaderSettings,
         ClusterSettings,
+        ConsumerSettings,
+        NamedConsumerSettings,
+        ReaderSettings,
     )
 
 __all__ = ["Cluster", "ClusterNode", "ClusterReader"]
@@ -46,28 +50,6 @@ class ProducerSettings(TypedDict, total=False):
     value_serializer: Serializer | None
     partitioner: Partitioner | None
     on_delivery: OnDelivery | None
-
-
-class ConsumerSettings(TypedDict, total=False):
-    """The other settings of :meth:`pyreplog.Cluster.consumer`."""
-
-    auto_offset_reset: Literal["earliest", "latest", "none"]
-    max_poll_records: int
-    fetch_max_bytes: int
-    fetch_min_bytes: int
-    read_from: Literal["leader", "follower"]
-    timeout: float | None
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
-
-
-class ReaderSettings(TypedDict, total=False):
-    """The other settings of :meth:`pyreplog.ClusterReader.consumer`."""
-
-    auto_offset_reset: Literal["earliest", "latest", "none"]
-    max_poll_records: int
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
 
 
 class Cluster:
@@ -208,12 +190,21 @@ class Cluster:
         """
         return Opening("producer", Producer, partial(self._cluster.producer, acks, **settings))
 
-    def consumer(self, topics: Subject, **settings: Unpack[ConsumerSettings]) -> Opening[Consumer]:
+    @overload
+    def consumer(
+        self, topics: Subject, *, name: None = None, **settings: Unpack[ConsumerSettings]
+    ) -> Opening[Consumer]: ...
+    @overload
+    def consumer(
+        self, topics: Subject, *, name: str, **settings: Unpack[NamedConsumerSettings]
+    ) -> Opening[NamedConsumer]: ...
+    def consumer(self, topics: Subject, *, name: str | None = None, **settings: Any) -> Opening[Any]:
         """Open a consumer: ``async with cluster.consumer("orders") as consumer``.
 
-        ``settings``: those of :meth:`pyreplog.Cluster.consumer`.
+        ``settings``: those of :meth:`pyreplog.Cluster.consumer`. With ``name``: a
+        :class:`NamedConsumer`.
         """
-        return Opening("consumer", Consumer, partial(self._cluster.consumer, topics, **settings))
+        return _opening(self._cluster.consumer, Consumer, topics, name, settings)
 
     async def scan(
         self,
@@ -327,14 +318,21 @@ class ClusterReader(Cluster):
         self._reader.producer(*args, **settings)
         raise AssertionError("a reader has no producer")
 
-    def consumer(  # type: ignore[override]  # the same calls, of a consumer that reads files
-        self, topics: Subject, **settings: Unpack[ReaderSettings]
-    ) -> Opening[ReaderConsumer]:
+    @overload  # type: ignore[override]  # the same calls, of a consumer that reads files
+    def consumer(
+        self, topics: Subject, *, name: None = None, **settings: Unpack[ReaderSettings]
+    ) -> Opening[ReaderConsumer]: ...
+    @overload
+    def consumer(
+        self, topics: Subject, *, name: str, **settings: Unpack[NamedConsumerSettings]
+    ) -> Opening[NamedConsumer]: ...
+    def consumer(self, topics: Subject, *, name: str | None = None, **settings: Any) -> Opening[Any]:
         """Open a consumer: ``async with cluster.consumer("orders") as consumer``.
 
-        ``settings``: those of :meth:`pyreplog.ClusterReader.consumer`.
+        ``settings``: those of :meth:`pyreplog.ClusterReader.consumer`. With ``name``: a
+        :class:`NamedConsumer`.
         """
-        return Opening("consumer", ReaderConsumer, partial(self._reader.consumer, topics, **settings))
+        return _opening(self._reader.consumer, ReaderConsumer, topics, name, settings)
 
     def follow(self, topics: Subject, *, timeout: float | None = None) -> Records:
         """Iterate over the records of all these partitions from the first on, and over each new
@@ -353,6 +351,21 @@ class ClusterReader(Cluster):
             except ClosedError:
                 if not self.closed:
                     raise
+
+
+def _opening(
+    open_it: Callable[..., Any],
+    face: Callable[[Any, ThreadCalls], Any],
+    topics: Subject,
+    name: str | None,
+    settings: dict[str, Any],
+) -> Opening[Any]:
+    """Return the opening of a consumer. One with a name waits for its lock in the event loop."""
+    if name is None:
+        return Opening("consumer", face, partial(open_it, topics, **settings))
+    timeout = settings.pop("lock_timeout", 0)
+    wait = partial(runtime.reader_wait, name, timeout)
+    return Opening("consumer", NamedConsumer, partial(open_it, topics, name=name, **settings), wait)
 
 
 class ClusterNode:

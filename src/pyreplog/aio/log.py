@@ -15,11 +15,12 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Literal, NoReturn, ParamSpec, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, NoReturn, ParamSpec, SupportsIndex, TypeVar, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.follow import follow, in_chunks
+from pyreplog.aio.named_consumer import NamedConsumer
 from pyreplog.aio.opening import Opening
 from pyreplog.aio.queue import Queue
 from pyreplog.aio.records import Items, Records
@@ -30,6 +31,9 @@ from pyreplog.errors import ClosedError, CorruptLogError, PyreplogError
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.values import LogStats, RecoveryProgress
+
+if TYPE_CHECKING:
+    from pyreplog.runtime import OnDataLoss, Start
 
 __all__ = ["Log", "open_log"]
 
@@ -533,6 +537,32 @@ class Log:
         return await self._calls.read(self._log.stats)
 
     # -------------------------------------------------------------------------------------- the end
+
+    def consumer(
+        self,
+        name: str,
+        offsets: str | os.PathLike[str] | None = None,
+        dead_letters: str | os.PathLike[str] | None = None,
+        lock_timeout: float | None = 0,
+        *,
+        auto_commit: bool = False,
+        start: Start = "earliest",
+        on_data_loss: OnDataLoss = "raise",
+    ) -> Opening[NamedConsumer]:
+        """Open the reader ``name`` of this log: ``async with log.consumer("billing") as consumer``.
+
+        See :meth:`pyreplog.Log.consumer`.
+        """
+        open_it = partial(
+            self._log.consumer,
+            name,
+            offsets,
+            dead_letters,
+            auto_commit=auto_commit,
+            start=start,
+            on_data_loss=on_data_loss,
+        )
+        return Opening("consumer", NamedConsumer, open_it, partial(runtime.reader_wait, name, lock_timeout))
 
     async def close(self) -> None:
         """Write and sync everything and release the folder. A second call is harmless.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, SupportsIndex, overload
+from typing import Any, NoReturn, Self, SupportsIndex, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
@@ -54,8 +54,8 @@ class ReaderConsumer:
             if records or not await self._await_more(deadline):
                 return records
 
-    async def _await_more(self, deadline: float | None) -> bool:
-        """Return whether records were read before ``deadline`` of the loop's clock (None: no
+    async def _await_more(self, deadline: float | None, fill: Callable[[], bool] | None = None) -> bool:
+        """Return whether ``fill`` read records before ``deadline`` of the loop's clock (None: no
         limit).
         """
         loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class ReaderConsumer:
             while True:
                 if news is not None:
                     news.clear()
-                if await self._calls.read(consumer._fill):
+                if await self._calls.read(fill or consumer._fill):
                     return True
                 left = None if deadline is None else deadline - loop.time()
                 if left is not None and left <= 0:
@@ -103,6 +103,10 @@ class ReaderConsumer:
 
         Later records stay for the next call.
         """
+        return Steps(self._until_end_step())
+
+    def _until_end_step(self) -> Callable[[], Awaitable[Record | None]]:
+        """Return a function that returns the next record each time, None at the end."""
         found: list[Mapping[TopicPartition, int]] = []
 
         async def step() -> Record | None:
@@ -114,7 +118,7 @@ class ReaderConsumer:
                 if not await self._calls.read(self._consumer._has_more, found[0]):
                     return None
 
-        return Steps(step)
+        return step
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -196,7 +200,7 @@ class ReaderConsumer:
             self._calls.stop()
         await asyncio.shield(self._closing)
 
-    async def __aenter__(self) -> ReaderConsumer:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

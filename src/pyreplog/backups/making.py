@@ -29,6 +29,7 @@ from pyreplog.log import (
     META_PROPERTIES_NAME,
     METADATA_FOLDER,
     METADATA_TOPIC,
+    OFFSETS_PREFIX,
     SPOOL_PREFIX,
     BackupNote,
     Duplicate,
@@ -70,6 +71,8 @@ LOOKS_MAX: Final = 100
 ROUNDS_MAX: Final = 3
 """How often topics are looked for that were made while others were copied."""
 _APPLIED: Final = ".applied"
+_UNFINISHED: Final = "~"
+"""The end of the name of a reader's file that has not replaced the old one yet."""
 _IMPORT: Final = "replog.import"
 _BOOTSTRAP: Final = "bootstrap.checkpoint"
 _NOT_OURS: Final = frozenset({LOCK_FILE, LOCK_NAME, f"{BACKUP_NAME}.tmp", "lost+found"})
@@ -312,7 +315,9 @@ class _Run:
         pairs = dict.fromkeys([(self._source, self._target), *((place.source, place.target) for place in self._places)])
         for source, target in pairs:
             for name in self._disk.list(source):
-                if name.startswith(SPOOL_PREFIX) and name.endswith(_APPLIED):
+                if (name.startswith(SPOOL_PREFIX) and name.endswith(_APPLIED)) or (
+                    name.startswith(OFFSETS_PREFIX) and not name.endswith(_UNFINISHED)
+                ):
                     self._put(source, target, name)
 
     def _put(self, source: str, target: str, name: str) -> None:

@@ -11,11 +11,20 @@ from pyreplog.readers.layout import (
     DEAD_LETTER_PREFIX,
     OFFSETS_PREFIX,
     QUEUE_PREFIX,
+    REPLACEMENT_SUFFIX,
     check_reader_name,
     dead_letter_topic,
     offsets_file_name,
     queue_file_name,
     reader_name_of,
+)
+from pyreplog.readers.offsets_file import (
+    Attempts,
+    Commit,
+    EntryKind,
+    OffsetEntry,
+    OffsetsFile,
+    topic_crc,
 )
 from pyreplog.readers.queue_entries import (
     REJECTED,
@@ -32,6 +41,13 @@ from pyreplog.readers.queue_journal import QUEUE_FILE_SIZE, JournalIdentity, Que
 from pyreplog.readers.queue_state import DELIVERIES_MAX, IN_FLIGHT_MAX, QueueState, counted_runs, runs_of
 
 __all__ = [
+    "REPLACEMENT_SUFFIX",
+    "Attempts",
+    "Commit",
+    "OffsetEntry",
+    "EntryKind",
+    "OffsetsFile",
+    "topic_crc",
     "Accepted",
     "Acquired",
     "Archived",

@@ -7,13 +7,14 @@ import re
 from typing import Final
 
 from pyreplog.errors import ConfigError, excerpt
-from pyreplog.log import check_topic
+from pyreplog.log import OFFSETS_PREFIX, QUEUE_PREFIX, check_topic
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
     "OFFSETS_PREFIX",
     "QUEUE_PREFIX",
     "READER_NAME_SIZE_MAX",
+    "REPLACEMENT_SUFFIX",
     "check_reader_name",
     "dead_letter_topic",
     "offsets_file_name",
@@ -22,9 +23,9 @@ __all__ = [
 ]
 
 # On disk: never change.
-OFFSETS_PREFIX: Final = "replog.offsets-"
-QUEUE_PREFIX: Final = "replog.queue-"
 DEAD_LETTER_PREFIX: Final = "dlq."
+REPLACEMENT_SUFFIX: Final = "~"
+"""Of a new file that has not replaced the old one yet. No name of a reader ends in it."""
 
 READER_NAME_SIZE_MAX: Final = 200
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyreplog.lazy_door import lazy_door
 from pyreplog.runtime.folder_opening import folder_of
 from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
-from pyreplog.runtime.locking import LockWait, cluster_wait, log_wait
+from pyreplog.runtime.locking import LockWait, cluster_wait, log_wait, reader_wait
 from pyreplog.runtime.log import Log, open_log
 from pyreplog.runtime.log_writer import LogWriter
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.cluster_options import ClusterReaderSettings, ClusterSettings, check_mode, check_setting_names
     from pyreplog.runtime.cluster_reader import ReaderAdmin
     from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer
+    from pyreplog.runtime.consumer_settings import ConsumerSettings, NamedConsumerSettings, ReaderSettings
     from pyreplog.runtime.deliveries import OnDelivery
     from pyreplog.runtime.descriptions import (
         ClusterDescription,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     )
     from pyreplog.runtime.deserializers import DecodedRecord, Deserializer
     from pyreplog.runtime.metadata_repair import RebuiltMetadata, repair_metadata
+    from pyreplog.runtime.named_consumer import NamedConsumer, WhatToCommit
+    from pyreplog.runtime.named_position import OnDataLoss, Start
     from pyreplog.runtime.producer import Producer
     from pyreplog.runtime.queue import Queue
     from pyreplog.runtime.quorum_recovery import (
@@ -99,6 +102,14 @@ __all__ = [
     "scan",
     "stored_quorum",
     "topics_of",
+    "ConsumerSettings",
+    "NamedConsumerSettings",
+    "ReaderSettings",
+    "NamedConsumer",
+    "WhatToCommit",
+    "OnDataLoss",
+    "Start",
+    "reader_wait",
 ]
 
 __getattr__, __dir__ = lazy_door(
@@ -112,6 +123,7 @@ __getattr__, __dir__ = lazy_door(
         ".cluster_options": ["ClusterReaderSettings", "ClusterSettings", "check_mode", "check_setting_names"],
         ".cluster_reader": ["ReaderAdmin"],
         ".consumer": ["ANSWER_TIMEOUT_S", "Consumer"],
+        ".consumer_settings": ["ConsumerSettings", "NamedConsumerSettings", "ReaderSettings"],
         ".deliveries": ["OnDelivery"],
         ".deserializers": ["DecodedRecord", "Deserializer"],
         ".descriptions": [
@@ -122,6 +134,8 @@ __getattr__, __dir__ = lazy_door(
             "PartitionDescription",
             "TopicDescription",
         ],
+        ".named_consumer": ["NamedConsumer", "WhatToCommit"],
+        ".named_position": ["OnDataLoss", "Start"],
         ".producer": ["Producer"],
         ".metadata_repair": ["RebuiltMetadata", "repair_metadata"],
         ".queue": ["Queue"],

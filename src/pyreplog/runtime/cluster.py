@@ -34,11 +34,13 @@ from pyreplog.runtime.cluster_options import (
 )
 from pyreplog.runtime.cluster_reader import ReaderFace
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
+from pyreplog.runtime.consumer_settings import ConsumerSettings, NamedConsumerSettings, NamedReaderSettings
 from pyreplog.runtime.deliveries import OnDelivery
 from pyreplog.runtime.deserializers import Deserializer, Deserializers
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
+from pyreplog.runtime.named_consumer import NamedConsumer
 from pyreplog.runtime.node_disks import NodeDisks, close_disk
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.node_group import NodeGroup
@@ -46,6 +48,7 @@ from pyreplog.runtime.node_roles import RolesAsked
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.quorum_folders import CLUSTER_LOCK_NAME
 from pyreplog.runtime.quorum_host import QuorumHost
+from pyreplog.runtime.reader_opening import TopicReaders, check_reader_settings
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.send_functions import Partitioner, SendFunctions, Serializer, acks_number
 from pyreplog.runtime.spool_applier import SpoolApplier
@@ -172,6 +175,7 @@ class Cluster:
             lambda name: SystemDisk(permissions=options.permissions, batcher=driver.syncs)
         )
         self._disk = disk = self._make_disk("controller")
+        self._named = TopicReaders(disk, options.clock, path)
         self._node_disks = NodeDisks(self._make_disk)
         self._folders = NodeFolders(disk, path, options.nodes, anchor=options.disk is None)
         self._controller = controller = QuorumHost(
@@ -305,10 +309,15 @@ class Cluster:
             functions,
         )
 
+    @overload
+    def consumer(self, topics: Subject, *, name: None = None, **settings: Unpack[ConsumerSettings]) -> Consumer: ...
+    @overload
+    def consumer(self, topics: Subject, *, name: str, **settings: Unpack[NamedConsumerSettings]) -> NamedConsumer: ...
     def consumer(
         self,
         topics: Subject,
         *,
+        name: str | None = None,
         auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest",
         max_poll_records: int = _CONSUMER.max_poll_records,
         fetch_max_bytes: int = _CONSUMER.fetch_max_bytes,
@@ -317,8 +326,13 @@ class Cluster:
         timeout: float | None = ANSWER_TIMEOUT_S,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
-    ) -> Consumer:
+        **named: Unpack[NamedReaderSettings],
+    ) -> Consumer | NamedConsumer:
         """Open a consumer of a topic (all its partitions), a (topic, partition) pair, or several.
+
+        ``name``: a :class:`NamedConsumer`, which keeps its place under this name in the cluster's
+        folder. Its settings are those of :meth:`Log.consumer`, ``max_poll_records`` and the
+        deserializers. It reads the nodes' files, so it goes on while nodes are down. Without a name:
 
         ``auto_offset_reset``: where to begin, and where to continue if the records at a position
         were deleted; ``"none"``: begin at the first record, and raise OffsetOutOfRangeError instead
@@ -334,6 +348,16 @@ class Cluster:
         """
         self._check()
         functions = Deserializers(key_deserializer, value_deserializer).checked()
+        others = {
+            "auto_offset_reset": (auto_offset_reset, "earliest"),
+            "fetch_max_bytes": (fetch_max_bytes, _CONSUMER.fetch_max_bytes),
+            "fetch_min_bytes": (fetch_min_bytes, _CONSUMER.fetch_min_bytes),
+            "read_from": (read_from, "leader"),
+            "timeout": (timeout, ANSWER_TIMEOUT_S),
+        }
+        check_reader_settings(name, named, others)
+        if name is not None:
+            return self._named.open(topics, name, named, max_poll_records, functions)
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise ConfigError(f"auto_offset_reset is {auto_offset_reset!r}; it must be 'earliest', 'latest' or 'none'")
         if read_from not in ("leader", "follower"):
@@ -467,6 +491,7 @@ class Cluster:
             self._closed = True
             try:
                 try:
+                    self._named.close()
                     if self._applier is not None:
                         self._applier.stop()
                     self._clients.close(timeout)

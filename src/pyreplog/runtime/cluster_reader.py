@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Literal, NoReturn, SupportsIndex, Unpack
+from typing import Literal, NoReturn, SupportsIndex, Unpack, overload
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
 from pyreplog.config import Permissions, check_seconds, whole
@@ -23,15 +23,19 @@ from pyreplog.runtime.cluster_options import (
     reader_place,
     refuse_writer_settings,
 )
+from pyreplog.runtime.consumer_settings import NamedConsumerSettings, NamedReaderSettings, ReaderSettings
 from pyreplog.runtime.descriptions import TopicDescription
 from pyreplog.runtime.deserializers import Deserializer, Deserializers
 from pyreplog.runtime.folder_opening import check_name
+from pyreplog.runtime.log_place import close_parts
 from pyreplog.runtime.logger import LOGGER
+from pyreplog.runtime.named_consumer import NamedConsumer
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReaderConsumer, Reset
+from pyreplog.runtime.reader_opening import TopicReaders, check_reader_settings
 from pyreplog.runtime.subscription import Subject
 from pyreplog.runtime.views import ReaderView
-from pyreplog.system import current_process
+from pyreplog.system import SystemClock, current_process
 from pyreplog.values import TopicPartition
 
 __all__ = ["ReaderAdmin", "ReaderFace"]
@@ -65,6 +69,7 @@ class ReaderFace:
         self._closed = False
         self._readers: weakref.WeakSet[ReaderConsumer] = weakref.WeakSet()
         self._catalog = Catalog(self._disk, self._path)
+        self._named = TopicReaders(self._disk, SystemClock() if clock is None else clock, self._path)
         if refusal := self._catalog.untrusted():
             LOGGER.warning("%s; it is read all the same", refusal)
 
@@ -117,16 +122,25 @@ class ReaderFace:
 
     # -------------------------------------------------------------------------------------- reading
 
+    @overload
+    def consumer(self, topics: Subject, *, name: None = None, **settings: Unpack[ReaderSettings]) -> ReaderConsumer: ...
+    @overload
+    def consumer(self, topics: Subject, *, name: str, **settings: Unpack[NamedConsumerSettings]) -> NamedConsumer: ...
     def consumer(
         self,
         topics: Subject,
         *,
+        name: str | None = None,
         auto_offset_reset: Reset = "earliest",
         max_poll_records: int = MAX_POLL_RECORDS,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
+        **named: Unpack[NamedReaderSettings],
     ) -> ReaderConsumer:
         """Return a consumer of a topic (all its partitions), a (topic, partition) pair, or several of these.
+
+        ``name``: a :class:`NamedConsumer`, which keeps its place under this name in the folder; its settings are those
+        of :meth:`Log.consumer`, ``max_poll_records`` and the deserializers. Without a name:
 
         ``auto_offset_reset``: where to begin, and where to go on if the records at a position were deleted; ``"none"``:
         begin at the first record, and raise OffsetOutOfRangeError after a deletion. ``max_poll_records``: the most
@@ -134,10 +148,13 @@ class ReaderFace:
         Raises ConfigError, UnknownTopicError, StorageError if a partition has no folder.
         """
         self._check()
+        check_reader_settings(name, named, {"auto_offset_reset": (auto_offset_reset, "earliest")})
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise ConfigError(f"auto_offset_reset is {auto_offset_reset!r}; it must be 'earliest', 'latest' or 'none'")
         count = whole("max_poll_records", max_poll_records, 1)
         functions = Deserializers(key_deserializer, value_deserializer).checked()
+        if name is not None:
+            return self._named.open(topics, name, named, count, functions)
         consumer = ReaderConsumer(
             self._disk, self._catalog, topics, auto_offset_reset, count, self._readers.discard, functions
         )
@@ -223,8 +240,7 @@ class ReaderFace:
         reader does not wait; it exists so that readers and writers are closed alike."""
         check_seconds("timeout", timeout)
         self._closed = True
-        for consumer in list(self._readers):
-            consumer.close()
+        close_parts([*self._readers, self._named])
 
     def _check(self) -> None:
         if self._process.left:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from pyreplog.config import check_seconds
 from pyreplog.errors import LockedError
 
-__all__ = ["LockWait", "cluster_wait", "log_wait"]
+__all__ = ["LockWait", "cluster_wait", "log_wait", "reader_wait"]
 
 PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
@@ -23,12 +23,19 @@ T = TypeVar("T")
 class LockWait:
     """The time that one opening waits for locks. All locks that it takes share this time."""
 
-    def __init__(self, name: str, lock_timeout: object, reading: str = "read it with mode='r'") -> None:
-        """``name`` and ``reading`` are texts for the error: the name of the locked log or cluster, and how to read it
-        all the same. Raises :class:`ConfigError` if ``lock_timeout`` is neither None nor a number of seconds from
-        0."""
+    def __init__(
+        self,
+        name: str,
+        lock_timeout: object,
+        reading: str = "read it with mode='r'",
+        held: str = "is already open for writing",
+    ) -> None:
+        """``name``, ``reading`` and ``held`` are texts for the error: the name of the locked log or cluster, how to
+        read it all the same, and what its holder does. Raises :class:`ConfigError` if ``lock_timeout`` is neither None
+        nor a number of seconds from 0."""
         self._name = name
         self._reading = reading
+        self._held = held
         self._timeout_s = check_seconds("lock_timeout", lock_timeout)
         self._end_s = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         self._pause_s = PAUSE_MIN_S
@@ -45,7 +52,12 @@ class LockWait:
         """Return a new LockedError with the file and the holder of ``error``, for this opening as a whole. Raise it
         outside ``except``, so that it has no context."""
         return LockedError(
-            error.filename, error.holder, self._name, reading=self._reading, waited_s=self._timeout_s or 0
+            error.filename,
+            error.holder,
+            self._name,
+            reading=self._reading,
+            held=self._held,
+            waited_s=self._timeout_s or 0,
         )
 
     def call(self, attempt: Callable[[], T]) -> T:
@@ -75,3 +87,8 @@ def log_wait(folder: str, lock_timeout: object) -> LockWait:
 def cluster_wait(folder: str, lock_timeout: object) -> LockWait:
     """Return the wait of ``Cluster`` for the locks of the cluster in ``folder`` and of its nodes."""
     return LockWait(f"the cluster {folder!r}", lock_timeout, "read its topics with Cluster(path, mode='r')")
+
+
+def reader_wait(name: str, lock_timeout: object) -> LockWait:
+    """Return the wait of a named reader for its name."""
+    return LockWait(f"the named reader {name!r}", lock_timeout, "use another name", "is already open")

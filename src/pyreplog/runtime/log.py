@@ -41,9 +41,11 @@ from pyreplog.runtime.views import (
     WriterView,
 )
 from pyreplog.system import current_process
-from pyreplog.values import LogStats, RecoveryProgress
+from pyreplog.values import LogStats, RecoveryProgress, TopicPartition
 
 if TYPE_CHECKING:
+    from pyreplog.runtime.named_consumer import NamedConsumer
+    from pyreplog.runtime.named_position import OnDataLoss, Start
     from pyreplog.runtime.queue import Queue
 
 __all__ = ["Log", "open_log"]
@@ -346,6 +348,45 @@ class Log(LogReading):
         queue = open_queue(self._place, self._view, name, offsets, dead_letters, self._parts.discard)
         self._parts.add(queue)
         return queue
+
+    def consumer(
+        self,
+        name: str,
+        offsets: str | os.PathLike[str] | None = None,
+        dead_letters: str | os.PathLike[str] | None = None,
+        lock_timeout: float | None = 0,
+        *,
+        auto_commit: bool = False,
+        start: Start = "earliest",
+        on_data_loss: OnDataLoss = "raise",
+    ) -> NamedConsumer:
+        """Return the reader ``name`` of this log, which keeps its place in a file beside the log.
+
+        It begins behind the last commit of the name. In any process; one consumer of a name at a time. ``name``: 1 to
+        200 of ``A-Z a-z 0-9 . _ -``. ``offsets``: another folder for the file, for a log in whose folder this user may
+        not write, and for a broker's. ``dead_letters``: the folder of the log of dead letters (default: the log's
+        folder with ``.dlq`` behind it). ``lock_timeout``: how many seconds to wait for another consumer of the name to
+        end (None: for ever). ``auto_commit``: a record is committed when the next one is asked for, the records of a
+        ``poll`` at the next poll. ``start``: where a new name begins: "earliest", "latest", an offset, or a datetime
+        with a time zone. ``on_data_loss``: "raise", or where to go on if the records at its place are gone: "earliest"
+        or "latest".
+
+        Raises LockedError (with the holder) if the name is in use, ConfigError for a wrong argument and for a broker's
+        folder without ``offsets``, StorageError, CorruptError if the file of the name is damaged.
+        """
+        from pyreplog.runtime.reader_opening import ReaderOptions, open_log_reader  # noqa: PLC0415  (slow to load)
+
+        self._check()
+        consumer = open_log_reader(
+            self._place,
+            TopicPartition(self.topic, self.partition),
+            ReaderOptions.checked(name, auto_commit, start, on_data_loss),
+            offsets,
+            lock_timeout,
+            self._parts.discard,
+        )
+        self._parts.add(consumer)
+        return consumer
 
     # ---------------------------------------------------------------------------------------- facts
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Literal, NoReturn, SupportsIndex, overload
+from typing import Final, Literal, NoReturn, Protocol, Self, SupportsIndex, overload
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.config import INT64_MAX, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError, PyreplogError, UnknownTopicError
+from pyreplog.log import LogReader
 from pyreplog.ports import Disk
 from pyreplog.record import Record
-from pyreplog.runtime.catalog import Catalog
 from pyreplog.runtime.deserializers import NO_DESERIALIZERS, Deserializers
 from pyreplog.runtime.follow import FileWatchSignal
 from pyreplog.runtime.subscription import Subject, partitions_of, place_of, topics_of
-from pyreplog.runtime.views import ReaderView, record_lists
+from pyreplog.runtime.views import CommittedView, ReaderView, record_lists
 from pyreplog.system import OwnedLock, current_process
 from pyreplog.values import TopicPartition
 
-__all__ = ["MAX_POLL_RECORDS", "ReaderConsumer", "Reset"]
+__all__ = ["MAX_POLL_RECORDS", "ReadCursor", "Ends", "ReaderConsumer", "Reset", "Topics"]
 
 MAX_POLL_RECORDS: Final = 500
 LOOK_AGAIN_S: Final = 1.0
@@ -33,17 +33,35 @@ Reset = Literal["earliest", "latest", "none"]
 Ends = Mapping[TopicPartition, int]
 
 
-class _Cursor:
+class Topics(Protocol):
+    """The partitions that a consumer may read."""
+
+    def numbers(self, topic: str) -> list[int]:
+        """Return the partition numbers of ``topic``, sorted. Raises :class:`UnknownTopicError`."""
+        ...
+
+    def open(self, partitions: Sequence[TopicPartition]) -> list[LogReader]:
+        """Return a reader of each of these partitions. Raises :class:`StorageError` if one has no folder."""
+        ...
+
+
+class ReadCursor:
     """The read position of one partition."""
 
-    __slots__ = ("next_offset", "seek_count", "view")
+    __slots__ = ("files", "next_offset", "seek_count", "view")
 
-    def __init__(self, view: ReaderView, next_offset: int) -> None:
-        self.view = view
+    def __init__(self, files: ReaderView, next_offset: int, view: ReaderView | CommittedView | None = None) -> None:
+        #: The view of all records, and the view of the records to hand out.
+        self.files = files
+        self.view = view or files
         #: The offset behind the last record that was read into the buffer.
         self.next_offset = next_offset
         #: A read that began before the last seek is dropped.
         self.seek_count = 0
+
+    def read_on(self, offset: int, last: Record | None) -> None:
+        """Go on at ``offset``. ``last``: the last record that was read; None if there was none."""
+        self.next_offset = offset
 
 
 class ReaderConsumer:
@@ -58,11 +76,11 @@ class ReaderConsumer:
     def __init__(
         self,
         disk: Disk,
-        catalog: Catalog,
+        catalog: Topics,
         subject: Subject,
         reset: Reset,
         max_poll_records: int,
-        on_close: Callable[[ReaderConsumer], None],
+        on_close: Callable[[ReaderConsumer], object],
         deserializers: Deserializers = NO_DESERIALIZERS,
     ) -> None:
         """Called by the cluster only."""
@@ -80,7 +98,7 @@ class ReaderConsumer:
         # moment only, so an event loop may take it too.
         self._reading = OwnedLock("the consumer")
         self._state = OwnedLock()
-        self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._cursors: dict[TopicPartition, ReadCursor] = {}
         self._turns: deque[TopicPartition] = deque()
         """The partitions in the order in which they are read next. Under ``_reading``."""
         self._topics: list[str] = []
@@ -112,10 +130,7 @@ class ReaderConsumer:
     def _take_up(self, partitions: list[TopicPartition], reset: Reset) -> None:
         """Read these partitions, and no others. REQUIRES ``_reading``."""
         new = [key for key in dict.fromkeys(partitions) if key not in self._cursors]
-        made: dict[TopicPartition, _Cursor] = {}
-        for reader in self._catalog.open(new):
-            start = reader.end_offset if reset == "latest" else reader.start_offset
-            made[reader.topic_partition] = _Cursor(ReaderView(reader, self._disk), start)
+        made = self._begin(self._catalog.open(new), reset)
         with self._state:
             before, self._cursors = (
                 self._cursors,
@@ -126,6 +141,15 @@ class ReaderConsumer:
         for key, cursor in before.items():
             if key not in self._cursors:
                 cursor.view.close()
+
+    def _begin(self, readers: list[LogReader], reset: Reset) -> dict[TopicPartition, ReadCursor]:
+        """Return the positions at which to begin with these partitions. REQUIRES ``_reading``."""
+        return {
+            reader.topic_partition: ReadCursor(
+                ReaderView(reader, self._disk), reader.end_offset if reset == "latest" else reader.start_offset
+            )
+            for reader in readers
+        }
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -223,13 +247,14 @@ class ReaderConsumer:
             )
             return next(below, None)
 
-    def _await_more(self, deadline: float | None) -> bool:
+    def _await_more(self, deadline: float | None, fill: Callable[[], bool] | None = None) -> bool:
         """Wait until a record was read, and return True; False if ``deadline`` passes before (by ``time.monotonic``;
-        None: wait for ever)."""
+        None: wait for ever). ``fill`` reads; default :meth:`_fill`."""
+        fill = fill or self._fill
         news: FileWatchSignal | None = None
         try:
             while True:
-                if self._fill():
+                if fill():
                     return True
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -246,7 +271,7 @@ class ReaderConsumer:
         """Return a signal that is set from now on when there may be more to read. ``close`` wakes it. End it with
         :meth:`_end_waiting`."""
         with self._state:
-            marks = [mark for cursor in self._cursors.values() for mark in cursor.view.marks]
+            marks = [mark for cursor in self._cursors.values() for mark in cursor.files.marks]
         news = FileWatchSignal(self._disk, marks)
         with self._state:
             self._waiting.add(news)
@@ -266,19 +291,27 @@ class ReaderConsumer:
             for _ in range(len(self._turns)):
                 key = self._turns[0]
                 self._turns.rotate(-1)  # the others come first next time, even if this one is damaged
-                if self._read(key, self._cursors[key], None if ends is None else ends.get(key, 0)):
+                cursor = self._cursors[key]
+                if self._may_read(cursor) and self._read(key, cursor, None if ends is None else ends.get(key, 0)):
                     return True
             self._look_for_partitions()
             return False
 
-    def _read(self, key: TopicPartition, cursor: _Cursor, end_max: int | None) -> bool:
+    def _refresh(self, key: TopicPartition, cursor: ReadCursor) -> None:
+        """Have the partition's view see the files as they are now. REQUIRES ``_reading``."""
+        cursor.view.refresh()
+
+    def _may_read(self, cursor: ReadCursor) -> bool:
+        """Return whether to read this partition now."""
+        return True
+
+    def _read(self, key: TopicPartition, cursor: ReadCursor, end_max: int | None) -> bool:
         """Read on in one partition, below ``end_max``. Return whether there was a record. REQUIRES ``_reading``."""
-        view = cursor.view
         with self._state:
             offset, seeks = cursor.next_offset, cursor.seek_count
-        view.refresh()
-        if offset < view.start_offset:
-            offset = self._reset_to(key, view, offset)
+        self._refresh(key, cursor)
+        offset = self._place(key, cursor, offset)
+        view = cursor.view
         end = view.end_offset if end_max is None else min(end_max, view.end_offset)
         records: list[Record] = []
         try:
@@ -296,11 +329,15 @@ class ReaderConsumer:
         with self._state:
             if cursor.seek_count == seeks and self._cursors.get(key) is cursor:
                 self._left.extend(records)
-                cursor.next_offset = offset
+                cursor.read_on(offset, records[-1] if records else None)
         return bool(records)
 
-    def _reset_to(self, key: TopicPartition, view: ReaderView, offset: int) -> int:
-        """Return the offset at which to go on if the record at ``offset`` was deleted."""
+    def _place(self, key: TopicPartition, cursor: ReadCursor, offset: int) -> int:
+        """Return the offset at which to read on: ``offset``, unless the record there was deleted. The view was just
+        refreshed."""
+        view = cursor.view
+        if offset >= view.start_offset:
+            return offset
         if self._reset == "none":
             raise OffsetOutOfRangeError(offset, view.start_offset, view.end_offset, log=str(key))
         return view.end_offset if self._reset == "latest" else view.start_offset
@@ -353,8 +390,8 @@ class ReaderConsumer:
         if (offset is None) == (timestamp is None):
             raise TypeError("seek takes a topic, a partition, and an offset or a timestamp: seek('orders', 0, 17)")
         with self._locked():
+            self._refresh(key, self._cursor(key))
             view = self._cursor(key).view
-            view.refresh()
             if timestamp is not None:
                 found = view.find_timestamp(max(timestamp_ms(timestamp, "timestamp"), 0))
                 where = view.end_offset if found is None else max(found[0], view.start_offset)
@@ -371,9 +408,13 @@ class ReaderConsumer:
         with self._state:
             cursor.next_offset = offset
             cursor.seek_count += 1
-            self._left = deque(record for record in self._left if (record.topic, record.partition) != key)
+            self._drop_left(key)
 
-    def _cursor(self, key: TopicPartition) -> _Cursor:
+    def _drop_left(self, key: TopicPartition) -> None:
+        """Drop a partition's records from the buffer. REQUIRES ``_state``."""
+        self._left = deque(record for record in self._left if (record.topic, record.partition) != key)
+
+    def _cursor(self, key: TopicPartition) -> ReadCursor:
         cursor = self._cursors.get(key)
         if cursor is None:
             raise UnknownTopicError(f"{key} is not assigned to this consumer; assign() changes that")
@@ -399,8 +440,12 @@ class ReaderConsumer:
         self._check()
         key = TopicPartition(*place_of("position", topic, partition))
         with self._state:
-            left = next((record.offset for record in self._left if (record.topic, record.partition) == key), None)
-            return self._cursor(key).next_offset if left is None else left
+            return self._position_of(key)
+
+    def _position_of(self, key: TopicPartition) -> int:
+        """Return the offset of the next record to hand out. REQUIRES ``_state``."""
+        left = next((record.offset for record in self._left if (record.topic, record.partition) == key), None)
+        return self._cursor(key).next_offset if left is None else left
 
     @overload
     def start_offset(self, topic: str, partition: int) -> int: ...
@@ -424,7 +469,7 @@ class ReaderConsumer:
         with self._locked():
             cursor = self._cursors.get(key)
             if cursor is not None:
-                cursor.view.refresh()
+                self._refresh(key, cursor)
                 return cursor.view.start_offset, cursor.view.end_offset
             (key,) = partitions_of(key, self._catalog.numbers)
             (reader,) = self._catalog.open([key])
@@ -467,7 +512,7 @@ class ReaderConsumer:
         if self._closed:
             raise ClosedError("the consumer is closed")
 
-    def __enter__(self) -> ReaderConsumer:
+    def __enter__(self) -> Self:
         self._check()
         return self
 

@@ -253,6 +253,11 @@ class ReaderView:
         with self._lock:
             return self._reader.marks
 
+    def log_end(self) -> int:
+        """Return the end of the whole batches that are there, also of those above the high watermark."""
+        with self._lock:
+            return self._reader.end_offset + self._reader.above_high_watermark
+
     @property
     def last_stable_offset(self) -> int:
         """The last stable offset, as of the last :meth:`refresh`."""

@@ -41,6 +41,7 @@ from pyreplog.verify.metadata import (
 from pyreplog.verify.nodes import NODES, check_nodes
 from pyreplog.verify.partition import ANOTHER_COPY, check_partition
 from pyreplog.verify.queues import check_queues
+from pyreplog.verify.readers import check_readers
 from pyreplog.verify.spool import check_spool
 from pyreplog.verify.states import Unreadable, partition_of
 
@@ -95,6 +96,7 @@ def verify(
             check_known(disk, home, found.logs, book)
         check_spool(disk, home, names, book)
         check_queues(disk, home, names, book)
+        check_readers(disk, home, names, book)
         check_nodes(disk, home, book)
     for log in found.logs:
         _tell_apart(log, book)
@@ -221,6 +223,7 @@ class _Root:
         self._import()
         check_spool(self._disk, self._path, names, self._book)
         check_queues(self._disk, self._path, names, self._book)
+        check_readers(self._disk, self._path, names, self._book)
         check_nodes(self._disk, self._path, self._book)
         for name in states.OFFSET_CHECKPOINTS:
             self._checkpoints[name] = self._offsets(name, names)

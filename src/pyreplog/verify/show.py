@@ -9,6 +9,8 @@ from typing import Any, Final
 from pyreplog.verify import states
 from pyreplog.verify.nodes import NODES, node_list
 from pyreplog.verify.queues import QUEUE, queue_rows
+from pyreplog.verify.readers import PREFIX as OFFSETS
+from pyreplog.verify.readers import reader_file
 from pyreplog.verify.states import Slot, Unreadable
 from pyreplog.verify.vote import QUORUM_STATE, VOUCHER, slots_of, state_fields
 
@@ -58,6 +60,8 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         yield from states.imports(data)
     elif name == NODES:
         yield from _nodes(data)
+    elif name.startswith(OFFSETS):
+        yield from _offsets(data)
     elif name == states.CLEAN:
         farewell = states.farewell(data)
         row: Row = {"clean_shutdown": True}
@@ -87,6 +91,19 @@ def _votes(data: bytes) -> Iterator[Row]:
         else:
             row = slot._asdict()
             yield {"slot": number, **row.pop("vote")._asdict(), **row}
+
+
+def _offsets(data: bytes) -> Iterator[Row]:
+    found = reader_file(data)
+    yield {"reader": found.name, **({"holder": found.holder} if found.holder else {})}
+    for position, entry in found.entries:
+        if isinstance(entry, Unreadable):
+            yield {"position": position, "damage": str(entry)}
+        else:
+            row = {"position": position, **entry._asdict()}
+            if entry.kind == "commit":
+                del row["attempts"]
+            yield row
 
 
 def _nodes(data: bytes) -> Iterator[Row]:

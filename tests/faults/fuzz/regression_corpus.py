@@ -22,6 +22,7 @@ from pyreplog.log.layout import check_topic, directory_name, parse_base_offset, 
 from pyreplog.log.root_discovery import may_be_partition
 from pyreplog.log.snapshot import format_state, parse_number, parse_state
 from pyreplog.log.summary import Summary, checked, decode_body, decode_key, due_ms, encode_body, encode_key
+from pyreplog.readers.layout import OFFSETS_PREFIX, offsets_file_name, reader_name_of
 from pyreplog.record import RecordBatch, control_records, split
 from pyreplog.repair import PartitionPlan, apply_repair, plan_repair
 from pyreplog.spark.offsets import parse_offsets, parse_timestamp, parse_timestamps
@@ -110,6 +111,7 @@ def _names() -> list[bytes]:
     ]
     texts += [
         "replog.spool.q.applied",
+        "replog.offsets-%billing",
         "replog.spool.q.3.manifest",
         staged_name(batch, "3-abc"),
         "-5",
@@ -121,6 +123,8 @@ def _names() -> list[bytes]:
 
 def _run_names(data: bytes) -> object:
     name = data.decode("utf-8", "surrogateescape")  # as the system gives them
+    reader = reader_name_of(name, OFFSETS_PREFIX)
+    assert reader is None or offsets_file_name(reader) == name or len(name) > 232
     folder, base, spooled, said = (
         parse_directory_name(name),
         parse_base_offset(name),

@@ -36,11 +36,14 @@ from pyreplog.log.node_list import format_nodes, parse_nodes
 from pyreplog.log.producer_snapshot import parse_producers
 from pyreplog.log.snapshot import format_state, parse_offsets, parse_state
 from pyreplog.log.transaction_index import parse_aborted
+from pyreplog.readers import OffsetEntry, offsets_file
 from pyreplog.record import compress, recompress, records_of, set_append_time, split, validate_from_client
 from pyreplog.record.compression import decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
 from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Broken, node_list, resume, small_file, states, walk
+from pyreplog.verify.readers import ReaderEntry, reader_file
+from pyreplog.verify.states import Unreadable
 from pyreplog.wire.binary import Reader, Writer
 from pyreplog.wire.codec import decode_value, encode_value
 from pyreplog.wire.control_records import decode_control_record, encode_control_record
@@ -48,7 +51,7 @@ from pyreplog.wire.layouts import CLASSES
 from pyreplog.wire.metadata import BrokerEndpoint, PartitionRecord, RegisterBrokerRecord, SuspectReplica
 from pyreplog.wire.metadata_codec import decode_record, describe_record, encode_record
 from pyreplog.wire.metadata_layouts import RECORD_KINDS
-from tests.faults.fuzz.mutate import seal_batch, seal_mark, seal_old, seal_snapshot, seal_state
+from tests.faults.fuzz.mutate import seal_batch, seal_mark, seal_old, seal_reader_file, seal_snapshot, seal_state
 from tests.faults.fuzz.queue_targets import QUEUES
 from tests.faults.fuzz.quorum_targets import QUORUM
 from tests.faults.fuzz.regression_corpus import KEPT
@@ -60,6 +63,30 @@ from tests.unit.record.guarded import GuardedMemory
 
 SIZE_MAX: Final = 1 << 20
 _MEMORY: Final = GuardedMemory()
+
+
+def _reader_files() -> list[bytes]:
+    entries = [
+        OffsetEntry(kind, topic_id, 2, 9, 1, 1, 5, 7) for kind in (1, 2) for topic_id in ("", "AbCdEfGhIjKlMnOpQrStUw")
+    ]
+    head = offsets_file.format_header("billing").ljust(offsets_file.HEADER_SIZE, b"\0")
+    return [head, head + b"".join(map(offsets_file.format_entry, entries)), bytes(600)]
+
+
+def _run_reader_file(data: bytes) -> object:
+    """The library and the verifier find the same entries."""
+    try:
+        checked = [entry for _, entry in reader_file(data).entries if isinstance(entry, ReaderEntry)]
+    except Unreadable:
+        checked = None
+    parsed = offsets_file.parse_offsets_file(data, "x")
+    if checked is not None:
+        assert [(one.topic_id, one.partition, one.offset, one.leader_epoch) for one in parsed.entries] == [
+            (one.topic_id, one.partition, one.offset, one.leader_epoch) for one in checked
+        ]
+    for at in range(offsets_file.HEADER_SIZE, len(data), offsets_file.ENTRY_SIZE):
+        offsets_file.parse_entry(data[at : at + offsets_file.ENTRY_SIZE])
+    return (parsed.name is None, min(len(parsed.entries), 4), min(parsed.damaged_count, 2), checked is None)
 
 
 def _edge(data: bytes) -> memoryview | bytes:
@@ -494,6 +521,7 @@ TARGETS: Final = (
     Target("indexes", _indexes, _run_indexes, (), 12),
     Target("checkpoint", lambda: _CHECKPOINTS, _run_checkpoint, (), 5),
     Target("mark", _marks, _run_mark, (), 5, seal_mark),
+    Target("readers", _reader_files, _run_reader_file, (CorruptError,), 2, seal_reader_file),
     Target("settings", lambda: _STATES, _run_settings, (CorruptError, ConfigError), 2, seal_state),
     Target("import", lambda: _PLACES, _run_place, (CorruptError,), 1, seal_state),
     Target("nodes", lambda: _NODES, _run_nodes, (CorruptError,), 1, seal_state),

@@ -112,6 +112,12 @@ FED: Final = {
         "verify/vote._slot",
         "verify/vote.state_fields",
     ],
+    "readers": [
+        "readers/offsets_file.parse_entry",
+        "readers/offsets_file.parse_offsets_file",
+        "verify/readers._entry",
+        "verify/readers.reader_file",
+    ],
     "rows": ["cli/options.timestamp_of", "cli/row_fields._bytes", "cli/row_fields._whole"],
     "search": ["_core.TimeSearch"],
     "segment": [

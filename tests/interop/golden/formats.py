@@ -34,10 +34,14 @@ from pyreplog.readers import (
     Archived,
     Cut,
     Deleted,
+    EntryKind,
     JournalIdentity,
+    OffsetEntry,
+    OffsetsFile,
     QueueJournal,
     Released,
     Renewed,
+    topic_crc,
 )
 from pyreplog.record import BatchBuilder, xxh64
 from pyreplog.spool import BatchId, Spool
@@ -188,6 +192,18 @@ def spool() -> dict[str, bytes]:
     return {name: data for name, data in (found | files_of(disk, "spool")).items() if not name.endswith(".lock")}
 
 
+def offsets() -> dict[str, bytes]:
+    """The file of a named reader that committed one record and tried the next one twice."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("readers")
+    file = OffsetsFile.open(disk, "readers", "Billing")
+    crc = topic_crc("orders")
+    file.write([OffsetEntry(EntryKind.COMMIT, TOPIC_ID, 1, 17, 3, 0, TIME_MS, crc)])
+    file.write([OffsetEntry(EntryKind.ATTEMPT, TOPIC_ID, 1, 17, -1, 2, TIME_MS, crc)])
+    file.close()
+    return files_of(disk, "readers")
+
+
 def summary() -> dict[str, bytes]:
     """One entry of the summary of a root: its key, and its value."""
     about = Summary(
@@ -331,6 +347,7 @@ def golden() -> dict[str, bytes]:
         **found,
         **torn(disk),
         **spool(),
+        **offsets(),
         **summary(),
         **backup_note(),
         **metadata(),

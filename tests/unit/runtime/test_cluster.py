@@ -178,7 +178,7 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.consumer(topic, fetch_min_bytes=0), pyreplog.ConfigError, "fetch_min_bytes"),
             (lambda: pyreplog.NodeConfig(session_timeout_ms=-1), pyreplog.ConfigError, "session_timeout_ms"),
             (lambda: cluster.consumer("other"), pyreplog.UnknownTopicError, "'other'; admin.create_topic makes one"),
-            (lambda: cluster.consumer(topic, auto_offset_reset="start"), pyreplog.ConfigError, "earliest"),  # type: ignore[arg-type]
+            (lambda: cluster.consumer(topic, auto_offset_reset="start"), pyreplog.ConfigError, "earliest"),  # type: ignore[call-overload]
             (lambda: cluster.scan("other"), pyreplog.UnknownTopicError, "other"),
             (lambda: cluster.leader("other"), pyreplog.UnknownTopicError, "other"),
             (lambda: cluster.admin.describe("other"), pyreplog.UnknownTopicError, "other"),
@@ -196,8 +196,8 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.admin.create_topic("new", config=5), pyreplog.ConfigError, "config is 5"),  # type: ignore[arg-type]
             (lambda: cluster.admin.delete_records(topic, 5), pyreplog.ConfigError, "offsets is 5"),  # type: ignore[arg-type]
             (lambda: cluster.admin.delete_records(topic, {0: "x"}), pyreplog.ConfigError, "'x'"),  # type: ignore[dict-item]
-            (lambda: cluster.consumer(5), pyreplog.ConfigError, "5 is none of a topic"),  # type: ignore[arg-type]
-            (lambda: cluster.consumer(cluster.consumer(topic)), pyreplog.ConfigError, "is none of a topic"),  # type: ignore[arg-type]
+            (lambda: cluster.consumer(5), pyreplog.ConfigError, "5 is none of a topic"),  # type: ignore[call-overload]
+            (lambda: cluster.consumer(cluster.consumer(topic)), pyreplog.ConfigError, "is none of a topic"),  # type: ignore[call-overload]
             (lambda: cluster.consumer([(topic, "x")]), pyreplog.ConfigError, "'x'"),  # type: ignore[list-item]
             (
                 lambda: cluster.consumer((topic, "0")),

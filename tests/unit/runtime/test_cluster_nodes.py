@@ -212,7 +212,7 @@ def test_reading_from_followers(cluster: pyreplog.Cluster, create: Callable[...,
     back."""
     topic = create(partitions=3)
     with pytest.raises(ConfigError):
-        cluster.consumer(topic, read_from="anybody")  # type: ignore[arg-type]
+        cluster.consumer(topic, read_from="anybody")  # type: ignore[call-overload]
     with cluster.producer() as producer, cluster.consumer(topic, read_from="follower", fetch_min_bytes=1) as consumer:
         sent: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
         found: dict[int, list[bytes | None]] = {0: [], 1: [], 2: []}

@@ -183,7 +183,7 @@ def test_what_is_not_read_is_refused(writer: Cluster) -> None:
         with pytest.raises(pyreplog.UnknownTopicError, match="orders-1 is not assigned to this consumer"):
             consumer.position("orders", 1)
         with pytest.raises(pyreplog.ConfigError, match="auto_offset_reset"):
-            cluster.consumer("orders", auto_offset_reset="first")  # type: ignore[arg-type]
+            cluster.consumer("orders", auto_offset_reset="first")  # type: ignore[call-overload]
     with pytest.raises(pyreplog.ConfigError, match="nodes belongs to mode='a'"):
         Cluster(writer.path, 3, mode="r")  # type: ignore[call-overload]
     with pytest.raises(pyreplog.ConfigError, match="mode is 'w'"):

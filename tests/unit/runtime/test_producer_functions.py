@@ -105,7 +105,7 @@ def test_functions_must_be_callable(shared: pyreplog.Cluster, topic: str) -> Non
             shared.producer(**{name: 1})  # type: ignore[arg-type]
     for name in ("key_deserializer", "value_deserializer"):
         with pytest.raises(pyreplog.ConfigError, match=name):
-            shared.consumer(topic, **{name: 1})  # type: ignore[arg-type]
+            shared.consumer(topic, **{name: 1})  # type: ignore[call-overload]
     with shared.producer() as producer:
         for arguments in ({"on_delivery": 1}, {"acks": 2}, {"acks": True}, {"timeout": -1}, {"timeout": "1"}):
             with pytest.raises(pyreplog.ConfigError):
