@@ -15,14 +15,18 @@ from typing import Any
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import (
-    CONTROLLER_ADDRESS,
+    Controller,
+    MetadataImage,
     PartitionDecision,
     PartitionImage,
     PartitionKey,
+    QuorumServer,
+    new_id,
 )
-from pyreplog.log import Log
+from pyreplog.log import METADATA_FOLDER, Log
 from pyreplog.node import HostedPartition
 from pyreplog.ports import Address
+from pyreplog.quorum import Identity, QuorumConfig, Voter, VoterSet, format_quorum, is_formatted
 from pyreplog.record import BatchBuilder, split
 from pyreplog.replica import Fetch, Leader
 from pyreplog.testing import Machine, Member, SimTransport, WorldOptions
@@ -62,7 +66,7 @@ from pyreplog.wire import (
     Response,
     TopicProduceData,
 )
-from tests.replication.scenarios.network import HoldingNetwork, Rule
+from tests.replication.scenarios.network import CONTROLLER, HoldingNetwork, Rule
 
 MS = 1_000_000
 MOMENT_MS = 20
@@ -124,6 +128,12 @@ class ScriptClient:
                 self.answers[message.correlation_id] = message.body
 
 
+class Server(QuorumServer):
+    """The server of the only voter. It learns the end of a broker from the script."""
+
+    exact_ends = False
+
+
 class ScenarioCluster(SimCluster):
     """See the module's text. :mod:`tests.replication.scenarios.language` turns a script's lines into calls of these
     methods."""
@@ -143,7 +153,9 @@ class ScenarioCluster(SimCluster):
         self.waiting: dict[int, tuple[str, int]] = {}
         """Appends without an outcome: request -> (name, acks)."""
         self.join(self.client, CLIENT)
-        self._members[CONTROLLER_ADDRESS] = self
+        self.cluster_id = new_id(self._chance())
+        self.server: QuorumServer | None = None
+        self._members[CONTROLLER] = self
 
     def make_network(self, random: Random) -> HoldingNetwork:
         """Return a network whose messages a script can hold."""
@@ -200,12 +212,57 @@ class ScenarioCluster(SimCluster):
         replicas = [self.brokers[letter].node_id for letter in letters]
         configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
         topic = CreatableTopic(TOPIC, assignments=[CreatableReplicaAssignment(0, replicas)], configs=configs)
-        answer = self.call(CONTROLLER_ADDRESS, CreateTopicsRequest([topic]))
+        answer = self.call(CONTROLLER, CreateTopicsRequest([topic]))
         assert answer.topics[0].error_code == 0, answer
         self.key = (answer.topics[0].topic_id, 0)
         for broker in self.brokers.values():
             broker.key = self.key
         self.pass_time(MOMENT_MS)
+
+    def start_controller(self) -> None:
+        """Start the only voter from its files."""
+        disk, config = self.controller_disk, QuorumConfig()
+        identity = Identity(99, new_id(Random(99)), self.cluster_id)
+        if not is_formatted(disk, METADATA_FOLDER):
+            voters = VoterSet([Voter.at(identity.key, CONTROLLER)])
+            format_quorum(disk, METADATA_FOLDER, identity, self.clock, voters, config)
+        transport = self._controller_transport = self.network.endpoint()
+        self.server = Server.open(
+            disk, METADATA_FOLDER, identity, self.options.config, config, transport, self.clock, self._chance()
+        )
+        self._after(CONTROLLER)
+
+    def stop_controller(self, *, power_loss: bool) -> None:
+        """Kill the only voter, or cut its power."""
+        assert self.server is not None
+        assert self._controller_transport is not None
+        self._controller_transport.close(silent=power_loss)
+        self.server.kill()
+        self.controller_disk.kill()
+        if power_loss:
+            self.controller_disk = self.controller_disk.crash(self._chance())
+        self.server = None
+
+    def controller_address(self, node_id: int) -> Address:
+        """Return the address of the only voter: the brokers have no servers of their own."""
+        return CONTROLLER
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When the only voter must take its next turn."""
+        return None if self.server is None else self.server.next_wake_ns
+
+    def poll(self) -> None:
+        """Give the only voter one turn."""
+        if self.server is not None:
+            self.server.poll()
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed metadata, or the last of it while the only voter is down."""
+        if self.server is not None:
+            self._last_image = self.server.image
+        return self._last_image
 
     def die(self, letter: str, *, power: bool, silent: bool) -> None:
         """Kill a broker's process, or cut the power of its machine. Unless ``silent`` its peers notice."""
@@ -222,24 +279,30 @@ class ScenarioCluster(SimCluster):
         broker.disk = self.new_disk(broker.clock)
 
     @property
-    def controller(self) -> Any:
+    def controller(self) -> Controller:
         """The decisions themselves, for scripts that make some by hand."""
-        assert self.endpoint is not None
-        return self.endpoint.authority._controller
+        assert self.server is not None
+        assert self.server._active is not None
+        self.server._active._align()
+        return self.server._active.controller
 
     @property
     def partition(self) -> PartitionImage:
         """As the controller has it."""
-        assert self.endpoint is not None
-        found = self.endpoint.authority.image.partition(self.key)
+        found = self.image.partition(self.key)
         assert found is not None
         return found
 
     def publish(self) -> None:
-        """Send what was decided by hand."""
-        assert self.endpoint is not None
-        self.endpoint.send(self.endpoint.authority._finish((), self.clock.monotonic_ns()))
-        self._after(CONTROLLER_ADDRESS)
+        """Send what was decided by hand, or because the script told it of an end."""
+        server, now_ns = self.server, self.clock.monotonic_ns()
+        assert server is not None
+        assert server._active is not None
+        server._active._append_or_undo(now_ns)
+        server._carry_out(())
+        for peer, correlation_id, body in server._fetches.serve(server.image, now_ns):
+            server._send_answer(peer, correlation_id, body)
+        self._after(CONTROLLER)
 
     def move(self, letter: str) -> None:
         """The controller makes a member of the set the leader, in a new epoch."""
@@ -282,14 +345,14 @@ class ScenarioCluster(SimCluster):
             )
             for topic in held.message.body.topics
         ]
-        answer = Response(CONTROLLER_ADDRESS, held.message.correlation_id, AlterPartitionResponse(topics))
-        self.network.message(CONTROLLER_ADDRESS, held.source, answer)
+        answer = Response(CONTROLLER, held.message.correlation_id, AlterPartitionResponse(topics))
+        self.network.message(CONTROLLER, held.source, answer)
 
     def fence(self, letter: str) -> None:
         """Tell the controller that a broker died."""
-        assert self.endpoint is not None
-        self.endpoint.fence(self.brokers[letter].node_id)
-        self._after(CONTROLLER_ADDRESS)
+        assert self.server is not None
+        self.server.note_ended(self.image.brokers[self.brokers[letter].node_id].incarnation_id)
+        self.publish()
 
     def shut_down(self, letter: str) -> None:
         """Shut a broker down after its leadership has moved."""
@@ -449,7 +512,7 @@ class ScenarioCluster(SimCluster):
     def elect(self, *, unclean: bool) -> str:
         """ElectLeaders."""
         kind = ELECT_UNCLEAN if unclean else ELECT_PREFERRED
-        answer = self.call(CONTROLLER_ADDRESS, ElectLeadersRequest(kind, [ElectLeadersTopic(TOPIC, [0])]))
+        answer = self.call(CONTROLLER, ElectLeadersRequest(kind, [ElectLeadersTopic(TOPIC, [0])]))
         part = answer.replica_election_results[0].partition_result[0]
         if part.error_code:
             return ErrorCode(part.error_code).name
@@ -463,7 +526,7 @@ class ScenarioCluster(SimCluster):
 
     def about_controller(self) -> str:
         """The controller's picture of the partition."""
-        if self.endpoint is None:
+        if self.server is None:
             return "controller: down"
         one = self.partition
         parts = [
@@ -554,8 +617,10 @@ class ScenarioCluster(SimCluster):
         return Rule(kind, self.place(source), self.place(target))
 
     def place(self, name: str) -> str:
-        """A letter's address."""
-        return self.brokers[name].address if name in self.brokers else name
+        """A letter's address, or that of the controller or the client."""
+        if name in self.brokers:
+            return self.brokers[name].address
+        return CONTROLLER if name == "controller" else name
 
     def cut(self, one: str, other: str, *, heal: bool) -> None:
         """Nothing passes between two, either way."""

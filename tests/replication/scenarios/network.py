@@ -6,7 +6,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
-from pyreplog.controller import CONTROLLER_ADDRESS
+from pyreplog.controller import controller_address
 from pyreplog.ports import Address, Disconnected
 from pyreplog.testing import NetworkOptions, SimClock, SimNetwork
 from pyreplog.wire import (
@@ -19,6 +19,9 @@ from pyreplog.wire import (
     FetchResponse,
     ProduceRequest,
 )
+
+CONTROLLER = controller_address(99)
+"""The address of the only voter, a node that holds no partition."""
 
 KINDS = {
     AlterPartitionRequest: "alter",
@@ -35,7 +38,7 @@ def kind_of(source: Address, message: Any) -> str:
     if type(body) is FetchRequest:
         return "ask" if body.topics and body.topics[0].topic_id == METADATA_TOPIC_ID else "fetch"
     if type(body) is FetchResponse:
-        return "metadata" if source == CONTROLLER_ADDRESS else "data"
+        return "metadata" if source == CONTROLLER else "data"
     return KINDS.get(type(body), "other")
 
 
