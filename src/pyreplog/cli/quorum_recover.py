@@ -52,6 +52,7 @@ def _lines_of(done: QuorumRecovery) -> list[str]:
         " lost",
         f"node {done.node_id} is the only voter now",
         *(printable(str(loss)) for loss in done.losses),
+        *(printable(f"{folder}: not in the metadata; its node will keep it as -stray") for folder in done.unknown),
     ]
     if not done.losses:
         lines.append("of the topics that the metadata knows, no committed record is lost")
@@ -59,7 +60,12 @@ def _lines_of(done: QuorumRecovery) -> list[str]:
 
 
 def _rows_of(done: QuorumRecovery) -> list[str]:
-    recovery = {"voter": done.node_id, "epoch": done.epoch, "known_offset": done.known_offset}
+    recovery = {
+        "voter": done.node_id,
+        "epoch": done.epoch,
+        "known_offset": done.known_offset,
+        "unknown": list(done.unknown),
+    }
     return [json_line(recovery), *(json_line(_row_of(loss)) for loss in done.losses)]
 
 

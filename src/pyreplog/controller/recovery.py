@@ -21,9 +21,12 @@ from pyreplog.log import (
     MetadataEnd,
     MetadataFolder,
     has_metadata,
+    is_partition,
     join,
     newest_metadata,
+    parse_directory_name,
     read_properties,
+    topic_id_of,
 )
 from pyreplog.ports import Address, Clock, Disk
 from pyreplog.quorum import Identity, QuorumConfig, Voter, format_quorum, make_only_voter
@@ -36,12 +39,17 @@ PRODUCER_ID_MARGIN: Final = 1_000_000
 
 
 class QuorumRecovery(NamedTuple):
-    """The node that is the only voter now, and the offset and epoch up to which its metadata knows the cluster."""
+    """The node that is the only voter now, and the offset and epoch up to which its metadata knows the cluster.
+
+    ``unknown``: folders of partitions that this metadata does not know. Their nodes set them aside when they start, and
+    keep them under names that end in ``-stray``.
+    """
 
     node_id: int
     epoch: int
     known_offset: int
     losses: tuple[PossibleLoss, ...]
+    unknown: tuple[str, ...] = ()
 
 
 def recover_quorum(
@@ -71,6 +79,7 @@ def recover_quorum(
     end = ends[best]
     image = image_in(disk, join(best, METADATA_FOLDER), end)
     losses = _take_survivors(disk, image, roots)
+    unknown = _unknown_folders(disk, image, roots)
     identities = {root: _identity(disk, number, root) for root, number in numbers.items() if root in ends}
     snapshot_id = SnapshotId(end.end_offset + MARGIN, max(one.epoch for one in ends.values()) + MARGIN)
     mine = identities[best]
@@ -82,7 +91,25 @@ def recover_quorum(
             # It would wait for the lost voters, so it begins again and fetches the metadata.
             format_quorum(disk, join(root, METADATA_FOLDER), identity, clock, None, config)
             disk.sync_directory(root)
-    return QuorumRecovery(mine.node_id, end.epoch, end.end_offset - 1, tuple(losses))
+    return QuorumRecovery(mine.node_id, end.epoch, end.end_offset - 1, tuple(losses), tuple(unknown))
+
+
+def _unknown_folders(disk: Disk, image: MetadataImage, roots: Mapping[int, str]) -> list[str]:
+    """Return the folders of partitions that the metadata does not know, or knows with another topic id."""
+    found = []
+    for root in roots.values():
+        for name in disk.list(root):
+            parsed = parse_directory_name(name)
+            if parsed is None or parsed.kind or name == METADATA_FOLDER or not is_partition(disk, join(root, name)):
+                continue
+            topic = image.topic(parsed.topic_partition.topic)
+            if (
+                topic is None
+                or parsed.topic_partition.partition not in topic.partitions
+                or topic_id_of(disk, join(root, name)) not in ("", topic.topic_id)
+            ):
+                found.append(join(root, name))
+    return found
 
 
 def _identity(disk: Disk, number: int, root: str) -> Identity:

@@ -50,12 +50,13 @@ def read_stored(disk: Disk, folder: str) -> StoredMetadata | None:
         break
     image.offset = base.end_offset - 1
     epoch, end_offset = base.epoch, base.end_offset
-    for batch in MetadataFolder(disk, folder).batches(base.end_offset):
+    log = MetadataFolder(disk, folder)
+    if failure is not None and base.end_offset < log.first_offset:
+        raise failure
+    for batch in log.batches(base.end_offset):
         if batch.next_offset <= end_offset:
             continue
         if batch.base_offset > end_offset:
-            if failure is not None:
-                raise failure
             break
         if batch.is_control:
             voters = _voters_in(batch, voters)

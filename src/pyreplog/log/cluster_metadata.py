@@ -124,11 +124,10 @@ class MetadataFolder:
         self._bases = sorted(bases)
 
     def end(self) -> MetadataEnd:
-        """Return the epoch of its last record, and the offset behind it."""
-        end = MetadataEnd(0, 0)
-        for offset, epoch, _ in self._snapshots[:1]:
-            end = MetadataEnd(epoch, offset)
-        for batch in self.batches(end.end_offset):
+        """Return the epoch of its last sound record, and the offset behind it."""
+        offset, epoch, _ = self._newest_snapshot()
+        end = MetadataEnd(epoch, offset)
+        for batch in self.batches(offset):
             end = MetadataEnd(max(end.epoch, batch.leader_epoch), max(end.end_offset, batch.next_offset))
         return end
 
@@ -149,16 +148,24 @@ class MetadataFolder:
                 yield value
 
     def _values(self) -> Iterator[bytes]:
-        start = 0
-        for offset, _, name in self._snapshots:
-            batches = self._snapshot(name)
-            if batches is not None:
-                start = offset
-                for batch in batches:
-                    yield from _values_of(batch, 0)
-                break
+        start, _, snapshot = self._newest_snapshot()
+        for batch in snapshot:
+            yield from _values_of(batch, 0)
         for batch in self.batches(start):
             yield from _values_of(batch, start)
+
+    @property
+    def first_offset(self) -> int:
+        """The offset at which the log begins; 0 if it has no segment."""
+        return min(self._bases, default=0)
+
+    def _newest_snapshot(self) -> tuple[int, int, list[RecordBatch]]:
+        """Return the end, the epoch and the batches of the newest whole snapshot; (0, 0, []) if none is whole."""
+        for offset, epoch, name in self._snapshots:
+            batches = self._snapshot(name)
+            if batches is not None:
+                return offset, epoch, batches
+        return 0, 0, []
 
     def _snapshot(self, name: str) -> list[RecordBatch] | None:
         """Return the batches of a snapshot; None if it is not whole: it begins and ends with a control batch."""
@@ -172,13 +179,14 @@ class MetadataFolder:
             file.close()
 
     def batches(self, start: int) -> Iterator[RecordBatch]:
-        """Iterate over the batches that reach ``start``, up to the first damage or gap."""
+        """Iterate over the batches that reach ``start``, up to the first damage or gap: none if the log begins
+        behind ``start``."""
         vouched = VouchedEpochs.read(self._disk, self._folder)
         expected: int | None = None
         for base, after in zip(self._bases, [*self._bases[1:], None], strict=False):  # there may be no segment
             if after is not None and after <= start:
                 continue
-            if expected is not None and base != expected:
+            if base != expected if expected is not None else base > start:
                 return
             expected = base
             try:

@@ -157,6 +157,30 @@ def test_all_logs_are_damaged(data: Path) -> None:
     assert done.known_offset > 0
 
 
+def test_topics_that_only_the_damaged_part_knew(data: Path, replog: Replog) -> None:
+    """Their folders are named, and kept when the cluster opens."""
+    ends = {
+        number: (data / f"node-{number}" / "__cluster_metadata-0" / f"{0:020}.log").stat().st_size
+        for number in (1, 2, 3)
+    }
+    with pyreplog.Cluster(data) as cluster:
+        cluster.admin.create_topic("late", replication_factor=1)
+        with cluster.producer() as producer:
+            producer.send("late", b"value").result()
+    for number, end in ends.items():
+        segment = data / f"node-{number}" / "__cluster_metadata-0" / f"{0:020}.log"
+        content = bytearray(segment.read_bytes())
+        content[end + 70] ^= 1  # the first batch of the second opening
+        segment.write_bytes(content)
+    (folder,) = data.glob("node-*/late-0")
+    done = replog("quorum", "recover", data)
+    assert (done.code, f"{folder}: not in the metadata; its node will keep it as -stray" in done.out) == (0, True)
+    with pyreplog.Cluster(data) as cluster:
+        assert cluster.admin.topics() == ["orders"]
+        assert values_in(cluster, 20) == RECORDS
+    assert list(data.glob("node-*/late-0.*-stray"))
+
+
 def test_one_damaged_and_one_lost_voter(data: Path) -> None:
     """The error names both, and makes no folder for the lost one."""
     damage(data, {1: "log"})
