@@ -24,7 +24,7 @@ from pyreplog import config, errors, ports
 from pyreplog.cli.main import build_parser
 from pyreplog.client import ConsumerConfig, ProducerConfig
 from pyreplog.spark.query_lag import Lag
-from pyreplog.values import BackupProgress, LogStats, RecoveryProgress
+from pyreplog.values import BackupProgress, LogStats, QueueStats, RecoveryProgress
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
 DEFAULTS: Final = {"_PRODUCER": ProducerConfig(), "_CONSUMER": ConsumerConfig()}
@@ -378,6 +378,7 @@ def failures() -> str:
 
 MEASURED: Final = (
     ("`log.stats()`", LogStats),
+    ("`queue.stats()`", QueueStats),
     ("The argument of `progress` of `open_log` and `Cluster`", RecoveryProgress),
     ("The argument of `progress` of `backup`", BackupProgress),
     ("`pyreplog.spark.lag(query)`", Lag),
@@ -391,7 +392,7 @@ UNITS: Final = {
     "bytes": "bytes",
     "epoch": "number",
 }
-COUNTS: Final = ("count", "batches", "records", "syncs")
+COUNTS: Final = ("count", "batches", "records", "syncs", "acquired", "available", "accepted", "letters", "deleted")
 
 
 def metrics() -> str:

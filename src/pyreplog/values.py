@@ -72,20 +72,24 @@ class EpochEntry(NamedTuple):
 
 
 class QueueStats(NamedTuple):
-    """Numbers of a queue, as all its workers see them.
-
-    ``next_offset`` is the first offset that was never delivered. ``acquired`` records are with a
-    worker, ``available`` ones wait for their next delivery; both together are in flight. The other
-    numbers count since the queue began: ``accepted`` records, ``dead_letters``, and records that
-    were ``deleted`` from the log before a worker accepted them.
-    """
+    """Records of a queue, as all its workers see them. Acquired and available ones are in flight."""
 
     next_offset: int
+    """The first record that was never delivered. If it falls ever further behind the log's high
+    watermark, there are too few workers.
+    """
     acquired: int
+    """Records that are with a worker now."""
     available: int
+    """Records that a worker released or left behind. They are delivered again next."""
     accepted: int
+    """Records that were accepted since the queue began."""
     dead_letters: int
+    """Dead letters since the queue began. Alert on any."""
     deleted: int
+    """Records that were deleted from the log before a worker accepted them. Alert on any: the
+    retention is too short.
+    """
 
 
 class RecoveryProgress(NamedTuple):
