@@ -30,6 +30,7 @@ from pyreplog.log import (
     METADATA_FOLDER,
     METADATA_TOPIC,
     OFFSETS_PREFIX,
+    QUEUE_PREFIX,
     SPOOL_PREFIX,
     BackupNote,
     Duplicate,
@@ -59,7 +60,7 @@ from pyreplog.log import (
 )
 from pyreplog.ports import Disk, Lock, RandomBytes
 from pyreplog.values import BackupProgress, BackupReport, TopicPartition
-from pyreplog.verify import Level, Report, check_controller, check_root, total_size
+from pyreplog.verify import Level, Report, check_controller, check_root, is_whole_queue, total_size
 
 Progress = Callable[[BackupProgress], None]
 
@@ -319,6 +320,17 @@ class _Run:
                     name.startswith(OFFSETS_PREFIX) and not name.endswith(_UNFINISHED)
                 ):
                     self._put(source, target, name)
+                elif name.startswith(QUEUE_PREFIX):
+                    self._put_queue(source, target, name)
+
+    def _put_queue(self, source: str, target: str, name: str) -> None:
+        """Copy the journal of a queue. A worker may change it during the copy, so one that is not whole is repeated."""
+        for _ in range(LOOKS_MAX):
+            content = read_whole(self._disk, join(source, name))
+            if content is None or is_whole_queue(content):
+                break
+        if content and read_whole(self._disk, join(target, name)) != content:
+            replace_file(self._disk, join(target, name), content)
 
     def _put(self, source: str, target: str, name: str) -> None:
         content = read_whole(self._disk, join(source, name))

@@ -31,6 +31,7 @@ from pyreplog.verify.metadata import METADATA_TOPIC
 from pyreplog.verify.nodes import listed, node_list
 from pyreplog.verify.partition import check_partition
 from pyreplog.verify.producers import CONTROL_NAMES, control_type
+from pyreplog.verify.queues import is_whole_queue
 from pyreplog.verify.records import Malformed, PlainRecord, batch_records, old_records_of, records_of
 from pyreplog.verify.root import check_root, total_size, verify
 from pyreplog.verify.show import small_file
@@ -85,6 +86,7 @@ __all__ = [
     "segment_files",
     "split_deleted",
     "small_file",
+    "is_whole_queue",
     "total_size",
     "verify",
     "walk",

@@ -216,6 +216,14 @@ def _name(data: bytes) -> str | None:
     return data[_NAME + 6 : end].decode("ascii", "replace")
 
 
+def is_whole_queue(data: bytes) -> bool:
+    """Return whether ``data`` is a journal that ends with a whole entry: a copy beside its workers may not be."""
+    try:
+        return not QueueJournalView(data).torn_size
+    except Unreadable:
+        return False
+
+
 def queue_rows(data: bytes) -> Iterator[dict[str, Any]]:
     """Yield a journal as rows for ``replog dump``."""
     journal = QueueJournalView(data)

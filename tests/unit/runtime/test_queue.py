@@ -25,7 +25,9 @@ from pyreplog.errors import (
 )
 from pyreplog.record import Record
 from pyreplog.runtime import queue_dead_letters, queue_worker
+from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
+from pyreplog.verify import Level, verify
 
 TOPIC = "events"
 JOURNAL = f"{TOPIC}/replog.queue-work"
@@ -568,3 +570,35 @@ def test_the_log_of_dead_letters_is_open_for_the_moment_only(place: Place, log: 
         queue.reject(one(queue))
         with pyreplog.open_log(f"{TOPIC}.dlq", topic=f"dlq.{TOPIC}", disk=place.disk) as letters:
             assert len(list(letters.read())) == 1
+
+
+def test_a_backup_keeps_the_queue(tmp_path: Path) -> None:
+    """A copy that was made beside its workers goes on behind what was accepted; verify finds both sound."""
+    with pyreplog.open_log(tmp_path / TOPIC, durability="os") as log, log.queue("work") as queue:
+        log.append_many([b"%d" % number for number in range(10)])
+        queue.accept(queue.receive_many(4))
+        queue.receive_many(2)
+        pyreplog.backup(tmp_path / TOPIC, tmp_path / "copy")
+        log.append(b"later")
+        queue.accept(queue.receive_many(3))
+        pyreplog.backup(tmp_path / TOPIC, tmp_path / "copy")
+        assert verify(SystemDisk(), str(tmp_path / TOPIC)).worst == Level.NOTE
+    with pyreplog.open_log(tmp_path / "copy", topic=TOPIC) as copy, copy.queue("work") as again:
+        assert [record.offset for record in again.receive_many(20)] == [4, 5, 9, 10]
+        assert verify(SystemDisk(), str(tmp_path / "copy")).worst == Level.NOTE
+
+
+@pytest.mark.parametrize(
+    ("position", "level"),
+    [(522, Level.DAMAGE), (1032, Level.WARNING), (135180, Level.DAMAGE), (135168 + 57 + 20, Level.WARNING)],
+)
+def test_verify_finds_a_damaged_journal(place: Place, log: pyreplog.Log, position: int, level: Level) -> None:
+    """The slot and the snapshot are damage; the name, and entries behind which nothing counts, are a warning."""
+    log.append_many([b"a", b"b"])
+    with log.queue("work") as queue:
+        drain(queue)
+    log.close()
+    assert verify(place.disk, TOPIC).findings == []
+    place.disk.flip(JOURNAL, position)
+    report = verify(place.disk, TOPIC)
+    assert [(finding.level, finding.path) for finding in report.findings] == [(level, JOURNAL)]
