@@ -68,6 +68,8 @@ class ActiveController:
         self._waiting: dict[int, _WaitingAnswers] = {}
         self._token = 0
         self._effects: list[QuorumEffect] = []
+        self._is_refused = False
+        """Whether the log refused the last decisions. Each retry would say so again."""
         self._undecided: list[Request] = []
         """Requests whose decisions are being appended. If that ends this voter, they are refused."""
 
@@ -134,7 +136,9 @@ class ActiveController:
         except (StorageError, OutcomeUnknownError, LocalProtocolError) as error:
             if self._raft.role_name == "failed":
                 raise
-            _log.error("the controller could not write its decisions, and goes on: %s", error)
+            if not self._is_refused:
+                _log.error("the controller could not write its decisions, and tries again: %s", error)
+            self._is_refused = True
             image = self._committed.image.copy()
             for entry in self._uncommitted:
                 image.apply(*entry)
@@ -142,6 +146,9 @@ class ActiveController:
             self._align()
             self.controller.try_again(now_ns)
             return error
+        if records and self._is_refused:
+            self._is_refused = False
+            _log.warning("the controller writes its decisions again")
         return None
 
     def _append(self, records: Sequence[tuple[int, MetadataRecord]], now_ns: int) -> None:

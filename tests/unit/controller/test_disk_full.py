@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
 from pyreplog.wire import (
     ELECT_UNCLEAN,
     ElectLeadersRequest,
@@ -42,6 +44,25 @@ def test_a_silent_leader_is_fenced_once_there_is_room() -> None:
     harness.pass_time(1_000, *others)
     assert leader_of(harness) in others
     assert harness.image.brokers[first].fenced
+
+
+def test_a_lack_of_room_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However often the controller tries again; and that it can write again."""
+    harness = staffed()
+    first = leader_of(harness)
+    others = [broker for broker in (1, 2, 3) if broker != first]
+    harness.disk.fail("write", error=errno.ENOSPC, times=None)
+    caplog.clear()
+    harness.pass_time(10_000, *others)
+    told = [record.getMessage() for record in caplog.records if record.name == "pyreplog"]
+    assert len(told) == 1
+    assert told[0].startswith("the controller could not write its decisions, and tries again: [Errno 28]")
+    harness.disk.clear_faults()
+    harness.pass_time(1_000, *others)
+    assert leader_of(harness) in others
+    assert [record.getMessage() for record in caplog.records if record.name == "pyreplog"][1:] == [
+        "the controller writes its decisions again"
+    ]
 
 
 def test_a_killed_leader_is_fenced_once_there_is_room() -> None:
