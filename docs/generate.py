@@ -297,12 +297,14 @@ def settings() -> str:
         "|---|---|---|---|",
     ]
     limits = {name: f"{number(low)} to {number(high)}" for name, low, high in config._LIMITS}
+    limits["min_cleanable_dirty_ratio"] = "0 to 1"
     words = {
         "durability": config.DURABILITIES,
         "compression_type": config.CODECS,
         "message_timestamp_type": config.TIMESTAMP_TYPES,
         "preallocate": ("true", "false"),
         "cleanup_policy": config.CLEANUP_POLICIES,
+        "compact_unkeyed": config.UNKEYED,
     }
     for name, default, about in fields(config.LogConfig):
         values = limits.get(name) or ", ".join(f"`{word}`" for word in words[name])

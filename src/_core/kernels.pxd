@@ -300,6 +300,61 @@ cdef extern from "xxh64.h" nogil:
     uint64_t xxh64(const uint8_t *p, size_t size, uint64_t seed)
 
 
+cdef extern from "clean.h" nogil:
+    ctypedef struct hash128:
+        uint64_t low
+        uint64_t high
+    ctypedef struct keymap_slot:
+        hash128 hash
+        int64_t end
+    ctypedef struct keymap:
+        keymap_slot *slots
+        uint64_t slot_count
+        uint64_t used
+        uint64_t used_max
+        uint64_t secret[2]
+    ctypedef struct clean_gaps:
+        const int64_t *pairs
+        int64_t count
+        int64_t slot
+    ctypedef struct clean_walk:
+        int64_t position
+        int64_t next_offset
+        bint dense
+        clean_gaps gaps
+    ctypedef struct clean_rules:
+        const keymap *map
+        int64_t map_end
+        int64_t round_end
+        int64_t now_ms
+        bint drop_unkeyed
+    ctypedef struct clean_verdict:
+        int64_t first_timestamp
+        int64_t max_timestamp
+        int64_t dropped_tombstone
+        int32_t kept
+        int32_t kept_tombstones
+        int32_t unkeyed
+    ctypedef struct clean_counts:
+        int64_t records_read
+        int64_t records_kept
+        int64_t unkeyed
+        int64_t dropped_tombstone
+    int64_t keymap_find(const keymap *map, const uint8_t *key, int32_t size)
+    int keymap_note_records(keymap *map, const batch_header *h, const uint8_t *p, const uint8_t *end,
+                            int64_t start_offset, int64_t *last_offset, int64_t *position)
+    int keymap_note_batches(keymap *map, clean_walk *walk, const uint8_t *p, const uint8_t *end, int64_t start_offset,
+                            int64_t *latest)
+    int clean_judge(const clean_rules *rules, const batch_header *h, const uint8_t *p, const uint8_t *end,
+                    uint8_t *bits, clean_verdict *out, int64_t *position)
+    uint8_t *clean_write(const batch_header *h, const uint8_t *p, const uint8_t *end, const uint8_t *bits,
+                         int64_t base_timestamp, uint8_t *out, const uint8_t *out_end)
+    int clean_batches(const clean_rules *rules, clean_walk *walk, const uint8_t *p, const uint8_t *end, uint8_t *bits,
+                      uint8_t *out, const uint8_t *out_end, int64_t *written, clean_counts *counts)
+    int64_t clean_find_gaps(const uint8_t *p, const uint8_t *end, int64_t *next_offset, int64_t *pairs, int64_t max,
+                            int64_t *position)
+
+
 cdef extern from "arrow_abi.h" nogil:
     enum:
         ARROW_NULLABLE

@@ -95,6 +95,7 @@ from pyreplog.runtime import Log, open_log
 from pyreplog.values import (
     BackupProgress,
     BackupReport,
+    Compaction,
     LogStats,
     QueueStats,
     QuorumInfo,
@@ -186,6 +187,7 @@ __all__ = [
     "LockedError",
     "Log",
     "LogConfig",
+    "Compaction",
     "LogStats",
     "LogTruncatedError",
     "MessageTooLargeError",

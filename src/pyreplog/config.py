@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, TypeVar, cast, dataclass_transform
+from typing import Final, Literal, SupportsIndex, TypeVar
 
 from pyreplog.errors import EXCERPT_SIZE_MAX, ConfigError
-
-if TYPE_CHECKING:
-    from dataclasses import Field
-    from inspect import Signature
+from pyreplog.settings_base import Settings, meant, nearest, suggestion
 
 __all__ = [
     "DURABILITIES",
@@ -37,6 +33,7 @@ __all__ = [
     "check_seconds",
     "default_min_insync_replicas",
     "listed",
+    "meant",
     "milliseconds",
     "nearest",
     "producer_batch_max",
@@ -61,72 +58,14 @@ Permissions = Literal["owner", "group", "any"]
 PERMISSIONS: Final = ("owner", "group", "any")
 CODECS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
-CLEANUP_POLICIES: Final = ("delete",)
-
-_LISTED_MAX: Final = 40
-"""The most names that a message lists."""
+CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete")
+UNKEYED: Final = ("refuse", "drop")
+_RATIO: Final = "min.cleanable.dirty.ratio"
 
 
 def default_min_insync_replicas(replication_factor: int) -> int:
     """Return a majority of the replicas: RF/2 + 1, rounded down."""
     return replication_factor // 2 + 1
-
-
-def suggestion(word: str, known: tuple[str, ...]) -> str:
-    """Return ``"; did you mean 'x'?"`` if a near name is known, otherwise the list of known names (the beginning of
-    a long one)."""
-    near = meant(word, known)
-    if near:
-        return near
-    more = f" and {len(known) - _LISTED_MAX:,} more" if len(known) > _LISTED_MAX else ""
-    return f"; known are {', '.join(known[:_LISTED_MAX])}{more}"
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` if a near name is known, otherwise "", for the end of an error."""
-    near = nearest(word, known)
-    return "" if near is None else f"; did you mean {near!r}?"
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the name in ``known`` that the user probably meant by ``word``; None if no name is near.
-
-    A name is near if ``word`` is its beginning, or differs from it by a few typing errors: a letter too many, too
-    few or wrong, or two letters exchanged, at most one for every three letters. Leading dashes and upper case make
-    no difference. A wrong answer is worse than none.
-    """
-    names = tuple(known)
-    asked = word.lstrip("-").lower()
-    begun = [name for name in names if len(asked) > 1 and name.lstrip("-").lower().startswith(asked)]
-    if len(begun) == 1:
-        return begun[0]
-    best, fewest = None, INT32_MAX
-    for name in names:
-        other = name.lstrip("-").lower()
-        longest = max(len(asked), len(other))
-        slips = _slips(asked, other, max(1, longest // 3)) if longest else INT32_MAX
-        if slips < min(longest, fewest):
-            best, fewest = name, slips
-    return best
-
-
-def _slips(one: str, other: str, limit: int) -> int:
-    """Return the number of typing errors between two words; ``INT32_MAX`` if it is above ``limit``."""
-    if abs(len(one) - len(other)) > limit:
-        return INT32_MAX
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for index, letter in enumerate(one):
-        above, row = row, [index + 1]
-        for at, its in enumerate(other):
-            slips = min(above[at] + (letter != its), above[at + 1] + 1, row[at] + 1)
-            if index and at and letter == other[at - 1] and its == one[index - 1]:
-                slips = min(slips, before[at - 1] + 1)
-            row.append(slips)
-        if min(row) > limit:
-            return INT32_MAX
-        before = above
-    return row[-1] if row[-1] <= limit else INT32_MAX
 
 
 def check_number(settings: object, field: str, low: int, high: int | None = None, name: str | None = None) -> None:
@@ -220,134 +159,7 @@ def check_methods(name: str, value: object, methods: Iterable[str], what: str) -
         raise ConfigError(f"{name} is {_shown(value)}; it must be {what}")
 
 
-class _Fields:
-    """The fields for the functions of ``dataclasses``, made at their first use, because loading that module takes
-    longer than opening a log."""
-
-    def __init__(self) -> None:
-        self._made: dict[type, dict[str, Field[Any]]] = {}
-
-    def __get__(self, instance: object, owner: type[_Settings]) -> dict[str, Field[Any]]:
-        if owner not in self._made:
-            from dataclasses import make_dataclass  # noqa: PLC0415  (see above)
-
-            names = [(name, owner.__annotations__[name], value) for name, value in owner._defaults.items()]
-            made: Any = make_dataclass(owner.__name__, names)  # it compiles source of its own: once
-            self._made[owner] = made.__dataclass_fields__
-        return self._made[owner]
-
-
-class _Signature:
-    """The signature for ``help()`` and completion, made at its first use."""
-
-    def __get__(self, instance: object, owner: type[_Settings]) -> Signature:
-        from inspect import Parameter, Signature  # noqa: PLC0415  (only for people)
-        from typing import get_type_hints  # noqa: PLC0415
-
-        kinds = get_type_hints(owner)
-        kind = Parameter.POSITIONAL_OR_KEYWORD
-        return Signature(
-            [Parameter(name, kind, default=value, annotation=kinds[name]) for name, value in owner._defaults.items()]
-        )
-
-
-class _Texts(dict[str, str]):
-    """The names of a class's slots, and the texts below them in its source. The source is read when ``help()`` asks
-    for the first text."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__(dict.fromkeys(names, ""))
-        self.owner: type[_Settings] | None = None
-
-    def __getitem__(self, name: str) -> str:
-        if self.owner is not None:
-            owner, self.owner = self.owner, None
-            self.update(_texts_of(owner))
-        return super().__getitem__(name)
-
-
-def _texts_of(owner: type[_Settings]) -> dict[str, str]:
-    """Return the text below each field; an empty dict if the source is not available."""
-    import ast  # noqa: PLC0415  (only for people)
-    import inspect  # noqa: PLC0415
-
-    try:
-        (node,) = ast.parse(inspect.getsource(owner)).body
-    except (OSError, SyntaxError):
-        return {}
-    assert isinstance(node, ast.ClassDef), "the source of a class is its definition"
-    found: dict[str, str] = {}
-    for field, text in pairwise(node.body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                found[name] = inspect.cleandoc(words)
-    return found
-
-
-class _SettingsType(type):
-    """Turns the annotated names of a class into slots, and their values into defaults."""
-
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _SettingsType:
-        defaults = {one: namespace.pop(one) for one in namespace.get("__annotations__", ()) if one in namespace}
-        texts = _Texts(defaults)
-        made = super().__new__(cls, name, bases, {**namespace, "__slots__": texts, "_defaults": defaults})
-        texts.owner = cast("type[_Settings]", made)
-        return made
-
-
-@dataclass_transform(frozen_default=True)
-class _Settings(metaclass=_SettingsType):
-    """Frozen values with defaults; for users it looks like a dataclass."""
-
-    _defaults: ClassVar[dict[str, object]]
-    if TYPE_CHECKING:
-        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    else:
-        __dataclass_fields__ = _Fields()
-        __signature__ = _Signature()
-
-    def __init__(self, *values: object, **named: object) -> None:
-        given = dict(zip(self._defaults, values, strict=False))
-        if len(values) > len(self._defaults) or given.keys() & named.keys() or named.keys() - self._defaults.keys():
-            unknown = sorted(named.keys() - self._defaults.keys())
-            wrong = unknown or sorted(given.keys() & named.keys()) or values[len(self._defaults) :]
-            more = suggestion(unknown[0], tuple(self._defaults)) if len(unknown) == 1 else ", or not twice"
-            raise TypeError(f"{type(self).__name__} takes no {', '.join(map(repr, wrong))}{more}")
-        for name, value in (self._defaults | given | named).items():
-            object.__setattr__(self, name, value)
-        self.__post_init__()
-
-    def __post_init__(self) -> None:
-        """Check the values. Subclasses override it."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen; dataclasses.replace() makes another one")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen")
-
-    def _values(self) -> tuple[object, ...]:
-        return tuple([getattr(self, name) for name in self._defaults])
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            self._values() == other._values()
-            if isinstance(other, _Settings) and type(other) is type(self)
-            else NotImplemented
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._values())
-
-    def __repr__(self) -> str:
-        changed = [name for name, default in self._defaults.items() if getattr(self, name) != default]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), self._values()
-
-
-class LogConfig(_Settings):
+class LogConfig(Settings):
     """One topic's settings. Sizes in bytes, times in ms."""
 
     durability: Durability = "sync"
@@ -390,16 +202,30 @@ class LogConfig(_Settings):
     flush_ms: int = INT64_MAX
     """An ``os`` log is synced when a record has been unsynced for this long."""
     cleanup_policy: str = "delete"
-    """Old segments are removed by ``retention.ms`` and ``retention.bytes``. Kafka's ``compact`` is refused, because
-    pyreplog does not compact logs."""
+    """``delete``: old segments are removed by ``retention.ms`` and ``retention.bytes``. ``compact``: of each key the
+    newest record is kept. ``compact,delete``: both."""
+    min_compaction_lag_ms: int = 0
+    """A segment is compacted at the earliest when its newest record is this old."""
+    max_compaction_lag_ms: int = INT64_MAX
+    """A record is compacted at the latest when it is this old, whatever the dirty ratio; it also limits
+    ``segment.ms``."""
+    min_cleanable_dirty_ratio: float = 0.5
+    """A log is compacted when more than this share of its closed segments is not compacted yet."""
+    delete_retention_ms: int = 86_400_000
+    """A record without a value (a tombstone) stays for this long after it was first compacted, so that readers see
+    that its key was deleted."""
+    log_cleaner_dedupe_buffer_size: int = 16 << 20
+    """The memory for keys while a log is compacted: 24 bytes a key, and a tenth stays free."""
+    compact_unkeyed: str = "refuse"
+    """A log that holds records without a key cannot become compacted, unless this is ``drop``: then the next
+    compaction drops them."""
 
     def __post_init__(self) -> None:
-        if self.cleanup_policy not in CLEANUP_POLICIES:
-            raise ConfigError(
-                f"cleanup.policy is {_shown(self.cleanup_policy)}; it must be delete: pyreplog never compacts a log, it"
-                " removes old segments as retention.ms and retention.bytes say"
-            )
+        if isinstance(self.cleanup_policy, str) and self.cleanup_policy not in CLEANUP_POLICIES:
+            object.__setattr__(self, "cleanup_policy", _policy(self.cleanup_policy))
         for name, allowed in (
+            ("cleanup_policy", CLEANUP_POLICIES),
+            ("compact_unkeyed", UNKEYED),
             ("durability", DURABILITIES),
             ("compression_type", CODECS),
             ("message_timestamp_type", TIMESTAMP_TYPES),
@@ -413,6 +239,27 @@ class LogConfig(_Settings):
             raise ConfigError(f"preallocate is {self.preallocate!r}; it must be true or false")
         for name, low, high in _LIMITS:
             check_number(self, name, low, high, _key(name))
+        _check_ratio(self)
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ConfigError(
+                f"min.compaction.lag.ms is {self.min_compaction_lag_ms}; it must be at most max.compaction.lag.ms,"
+                f" {self.max_compaction_lag_ms}"
+            )
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the log keeps only the newest record of each key."""
+        return self.cleanup_policy != "delete"
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments are removed by age and size."""
+        return self.cleanup_policy != "compact"
+
+    @property
+    def rolls_after_ms(self) -> int:
+        """The age in ms at which a segment is closed: Kafka's rule for ``segment.ms`` of a compacted log."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object] | LogConfig) -> LogConfig:
@@ -477,9 +324,32 @@ def _read(kind: str, key: str, value: object) -> object:
             return int(value)
         except ValueError:
             raise ConfigError(f"{key} is {value!r}; it must be a whole number") from None
+    if kind == "float" and isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            raise ConfigError(f"{key} is {value!r}; it must be a number") from None
     if kind == "bool" and isinstance(value, str):
         return {"true": True, "false": False}.get(value.lower(), value)
     return value
+
+
+def _policy(text: str) -> str:
+    """Return the policies of ``text`` in our order, as Kafka takes them in any order and with spaces."""
+    asked = {one.strip() for one in text.split(",")}
+    return "compact,delete" if asked == {"compact", "delete"} else text if len(asked) != 1 else asked.pop()
+
+
+def _check_ratio(config: LogConfig) -> None:
+    """Replace the dirty ratio by its value as a float. Raise :class:`ConfigError` unless it is from 0 to 1."""
+    ratio = config.min_cleanable_dirty_ratio
+    try:
+        number = float(ratio)
+    except (TypeError, ValueError, OverflowError):
+        number = -1.0
+    if isinstance(ratio, bool) or not 0 <= number <= 1:
+        raise ConfigError(f"{_RATIO} is {_shown(ratio)}; it must be a number from 0 to 1")
+    object.__setattr__(config, "min_cleanable_dirty_ratio", number)
 
 
 def _shown(value: object) -> str:
@@ -511,6 +381,10 @@ _LIMITS: Final = (
     ("message_timestamp_after_max_ms", 0, INT64_MAX),
     ("flush_messages", 1, INT64_MAX),
     ("flush_ms", 0, INT64_MAX),
+    ("min_compaction_lag_ms", 0, INT64_MAX),
+    ("max_compaction_lag_ms", 1, INT64_MAX),
+    ("delete_retention_ms", 0, INT64_MAX),
+    ("log_cleaner_dedupe_buffer_size", 48, INT32_MAX),
 )
 _KEYS: Final = {name: _key(name) for name in LogConfig._defaults}
 _NAMES: Final = {key: name for name, key in _KEYS.items()}
@@ -526,7 +400,7 @@ _FROM_0: Final = (
 """The settings of a node that may be 0. With any other interval of 0 a node would do no other work."""
 
 
-class NodeConfig(_Settings):
+class NodeConfig(Settings):
     """One node's settings. Times in ms, sizes in bytes."""
 
     replica_lag_time_max_ms: int = 2000

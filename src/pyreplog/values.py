@@ -16,6 +16,7 @@ __all__ = [
     "NO_OFFSET",
     "NO_TIMESTAMP",
     "EpochEntry",
+    "Compaction",
     "LogStats",
     "QuorumInfo",
     "QuorumReplica",
@@ -140,6 +141,25 @@ class BackupReport(NamedTuple):
     """Further facts, such as a folder that was set aside."""
     restore: str
     """The command that restores the backup."""
+
+
+class Compaction(NamedTuple):
+    """The result of a compaction. Sizes are in bytes."""
+
+    start_offset: int
+    """Records from this offset on were not compacted before the pass."""
+    end_offset: int
+    """Records below this offset are compacted now."""
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    unkeyed_dropped: int = 0
+    """Records without a key that were dropped, because of ``compact.unkeyed=drop``."""
+    dropped_tombstone: int = -1
+    """The highest offset of a tombstone that was dropped because its time was over; -1: none was."""
+    segments_read: int = 0
+    segments_written: int = 0
 
 
 class LogStats(NamedTuple):

@@ -7,6 +7,18 @@ try:
     from pyreplog._core import _platform as _platform
     from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, delivered, stamp
     from pyreplog._core.builder import Ack, BatchBuilder, Gathering, find_too_large
+    from pyreplog._core.cleaner import (
+        CLEAN_FULL,
+        CLEAN_GAP,
+        CLEAN_OTHER,
+        CLEAN_ROOM,
+        BatchCleaner,
+        BatchWalk,
+        KeyMap,
+        find_gaps,
+        find_unkeyed,
+        write_header,
+    )
     from pyreplog._core.columns import COLUMNS, LOG_COLUMN, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
     from pyreplog._core.legacy import legacy_messages
     from pyreplog._core.rows import RowEncoder, murmur2, xxh64
@@ -41,6 +53,10 @@ except ImportError as _error:
     raise ImportError(f"{_error}: {_why}", name=_error.name, path=_error.path) from _error
 
 __all__ = [
+    "CLEAN_FULL",
+    "CLEAN_GAP",
+    "CLEAN_OTHER",
+    "CLEAN_ROOM",
     "COLUMNS",
     "ENTRIES_PENDING_MAX",
     "HEADER_SIZE",
@@ -54,8 +70,11 @@ __all__ = [
     "ArrowSchema",
     "ArrowStream",
     "BatchBuilder",
+    "BatchCleaner",
+    "BatchWalk",
     "ColumnsBuilder",
     "Gathering",
+    "KeyMap",
     "LogSlice",
     "OffsetIndex",
     "ProducerEntry",
@@ -71,13 +90,16 @@ __all__ = [
     "TimeSearch",
     "crc32c",
     "delivered",
+    "find_gaps",
     "find_offset",
     "find_producers",
     "find_timestamp",
     "find_too_large",
+    "find_unkeyed",
     "murmur2",
     "legacy_messages",
     "stamp",
     "whole_batches",
+    "write_header",
     "xxh64",
 ]

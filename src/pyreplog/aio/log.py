@@ -30,7 +30,7 @@ from pyreplog.config import MAX_BATCH_BYTES, LogConfig, Permissions
 from pyreplog.errors import ClosedError, CorruptLogError, PyreplogError
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
-from pyreplog.values import LogStats, RecoveryProgress
+from pyreplog.values import Compaction, LogStats, RecoveryProgress
 
 if TYPE_CHECKING:
     from pyreplog.runtime import OnDataLoss, Start
@@ -303,12 +303,13 @@ class Log:
         offsets: str | os.PathLike[str] | None = None,
         dead_letters: str | os.PathLike[str] | None = None,
     ) -> Opening[Queue]:
-        """Open a worker of the queue ``name``, by ``await`` or ``async with``.
-
-        See :meth:`pyreplog.Log.queue`.
-        """
+        """Open a worker of the queue ``name``, by ``await`` or ``async with``: see :meth:`pyreplog.Log.queue`."""
         self._check()
         return Opening(f"queue {name}", Queue, partial(self._log.queue, name, offsets, dead_letters))
+
+    async def compact(self) -> Compaction:
+        """Keep only the newest record of each key: see :meth:`pyreplog.Log.compact`."""
+        return await self._calls.write(self._log.compact)
 
     # -------------------------------------------------------------------------------------- reading
 

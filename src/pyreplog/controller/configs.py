@@ -22,7 +22,7 @@ from typing import Final
 from pyreplog.config import LogConfig
 from pyreplog.controller.election import PartitionDecision
 from pyreplog.controller.image import MetadataImage, PartitionImage, PartitionKey, TopicImage
-from pyreplog.controller.refused import RefusedError
+from pyreplog.controller.refused import RefusedError, refuse_compaction
 from pyreplog.controller.topics import check_public
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.wire import (
@@ -155,9 +155,11 @@ def _check(values: Mapping[str, str]) -> dict[str, str]:
     """Return all settings as text, as they are with ``values``. Raise :class:`RefusedError` if one is unknown or
     wrong."""
     try:
-        return LogConfig.from_mapping(values).to_mapping(whole=True)
+        config = LogConfig.from_mapping(values)
     except ConfigError as error:
         raise RefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    refuse_compaction(config)
+    return config.to_mapping(whole=True)
 
 
 def _without_eligible(

@@ -14,7 +14,7 @@ from typing import Final
 from pyreplog.config import LogConfig
 from pyreplog.controller.image import MetadataImage, TopicImage
 from pyreplog.controller.placement import place
-from pyreplog.controller.refused import RefusedError, unavailable
+from pyreplog.controller.refused import RefusedError, refuse_compaction, unavailable
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.log import is_internal
 from pyreplog.ports import Random
@@ -180,6 +180,7 @@ def _settings(image: MetadataImage, wanted: CreatableTopic) -> dict[str, str]:
         config = LogConfig.from_mapping({**image.defaults, **given})
     except ConfigError as error:
         raise RefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    refuse_compaction(config)
     return {**given, "durability": config.durability}
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pyreplog._core import LogSlice
 from pyreplog.log.backup_note import BackupNote, read_backup_note, refuse_unfinished, write_backup_note
+from pyreplog.log.cleaner import CleanedSegment, Cleaner
+from pyreplog.log.cleaning_plan import CleaningPlan
 from pyreplog.log.cluster_metadata import (
     CONVERTED_NAME,
     MetadataEnd,
@@ -102,7 +104,7 @@ from pyreplog.log.several_logs import DistinctLogs, cluster_id_of, log_names, pr
 from pyreplog.log.snapshot import format_state, parse_state, read_state, read_whole, replace_file, write_state
 from pyreplog.log.transaction_index import AbortedRange
 from pyreplog.log.unloaded import UnloadedLog
-from pyreplog.log.validator import Appended, LogValidator
+from pyreplog.log.validator import Appended, LogValidator, first_unkeyed, unkeyed_text
 
 __all__ = [
     "ROLES_PROPERTY",
@@ -112,7 +114,12 @@ __all__ = [
     "Appended",
     "BACKUP_NAME",
     "BackupNote",
+    "CleanedSegment",
+    "Cleaner",
+    "CleaningPlan",
     "CommittedSource",
+    "first_unkeyed",
+    "unkeyed_text",
     "DEPTH_MAX",
     "Conflict",
     "Duplicate",

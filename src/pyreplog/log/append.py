@@ -86,7 +86,7 @@ class LogAppender(LogState):
         if self._failure is not None or self._closed:
             self._check_writable()
         validator = self._validator
-        rewrites = validator.converts if times_checked else validator.rewrites
+        rewrites = validator.keyed or (validator.converts if times_checked else validator.rewrites)
         if trusted and leader_epoch == self.epochs.current and not rewrites and self.end_offset < _OFFSETS_SCARCE_FROM:
             places = self._append_own(((batch, True),), leader_epoch)
             if places:
@@ -104,6 +104,7 @@ class LogAppender(LogState):
         plain = (
             leader_epoch == self.epochs.current
             and not self._validator.rewrites
+            and not self._validator.keyed
             and self.end_offset < _OFFSETS_SCARCE_FROM
         )
         if len(batches) > 1 and plain and self._failure is None and not self._closed:

@@ -1,5 +1,5 @@
-"""The offset checkpoints of a log root, in Kafka's format: recovery points, log starts and high
-watermarks."""
+"""The offset checkpoints of a log root, in Kafka's format: recovery points, log starts, high
+watermarks, and the ends of compacted records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Final, NamedTuple
 
 from pyreplog.errors import CorruptError
-from pyreplog.log.layout import HIGH_WATERMARK_NAME, LOG_START_NAME, RECOVERY_POINT_NAME, join
+from pyreplog.log.layout import CLEANER_NAME, HIGH_WATERMARK_NAME, LOG_START_NAME, RECOVERY_POINT_NAME, join
 from pyreplog.log.log import Log
 from pyreplog.log.log_table import LogTable
 from pyreplog.log.reserve import keep_reserve
@@ -20,20 +20,22 @@ _VALUES: Final[dict[str, Callable[[Log | Summary], int | None]]] = {
     RECOVERY_POINT_NAME: lambda log: log.recovery_point,
     LOG_START_NAME: lambda log: log.start_offset if log.start_offset > log.first_base_offset else None,
     HIGH_WATERMARK_NAME: lambda log: log.high_watermark,
+    CLEANER_NAME: lambda log: (log.cleaned_end or None) if isinstance(log, Log) else None,
 }
 """The value of a partition in each checkpoint, from its log or its summary; None: no entry."""
 
 
 class CheckpointedOffsets(NamedTuple):
-    """The entries of one partition in the three checkpoints; 0 for a missing entry."""
+    """The entries of one partition in the four checkpoints; 0 for a missing entry."""
 
     recovery_point: int
     log_start_offset: int
     high_watermark: int
+    cleaned_end: int
 
 
 class OffsetCheckpoints:
-    """The three checkpoint files of the root at ``path``, written from the logs in ``logs``.
+    """The four checkpoint files of the root at ``path``, written from the logs in ``logs``.
 
     A checkpoint is always written as a whole. So this object keeps the entries of partitions
     without a usable log, and knows which removed partitions the files may still name. A file that
@@ -49,6 +51,8 @@ class OffsetCheckpoints:
         self._kept: dict[str, dict[TopicPartition, int]] = {name: {} for name in _VALUES}
         # The last write of each file: the changes of ``logs``, and the values of the open logs.
         self._written: dict[str, tuple[int, dict[TopicPartition, int]]] = {}
+        # The files that were there at the start.
+        self._named: set[str] = set()
         # Partitions that do not exist here but may have an entry.
         self._absent: set[TopicPartition] = set()
 
@@ -58,7 +62,10 @@ class OffsetCheckpoints:
         """Read the files, before the logs are opened."""
         for name in _VALUES:
             try:
-                self._kept[name] = read_offsets(self._disk, join(self._path, name))
+                path = join(self._path, name)
+                if self._disk.stat(path) is not None:
+                    self._named.add(name)
+                self._kept[name] = read_offsets(self._disk, path)
             except CorruptError as error:
                 self._notes.append(f"{name} is damaged and was ignored: {error}")
         self._absent = set[TopicPartition]().union(*self._kept.values())
@@ -104,6 +111,7 @@ class OffsetCheckpoints:
             self.write_recovery_points()
             self.write_log_starts()
             self.write_high_watermarks()
+            self.write_cleaned_ends()
             self._absent.clear()
 
     # -- writing --
@@ -127,6 +135,10 @@ class OffsetCheckpoints:
         """Write the high watermark of each log."""
         self._write(HIGH_WATERMARK_NAME)
 
+    def write_cleaned_ends(self) -> None:
+        """Write the end of the compacted records of each log that was compacted."""
+        self._write(CLEANER_NAME)
+
     def write_closed(self) -> None:
         """Write all files from logs that are closed. REQUIRES that they were closed cleanly."""
         keep_reserve(self._disk, self._path)
@@ -143,6 +155,8 @@ class OffsetCheckpoints:
         written = (logs.changes, values.copy())
         if self._written.get(name) == written:
             return  # nothing changed, and there may be very many logs that are not open
+        if name == CLEANER_NAME and not values and not self._kept[name] and name not in self._named:
+            return  # most roots have no compacted log
         values.update(self._kept[name])
         for key, body in logs.summaries().items():
             value = value_of(decode_body(body))

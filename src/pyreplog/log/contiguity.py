@@ -26,14 +26,20 @@ class ContiguityCheck:
     """Checks the batches of one log without gaps. Belongs to the log's owner. After a truncation make a new check,
     because the place that it remembers may be gone."""
 
-    __slots__ = ("_epochs", "_next_offset", "_position", "_segment")
+    __slots__ = ("_epochs", "_next_offset", "_position", "_segment", "compacted")
 
-    def __init__(self, epochs: EpochCache) -> None:
+    def __init__(self, epochs: EpochCache, *, compacted: bool = False) -> None:
+        """``compacted``: offsets may be missing if the file of gaps of their segment says so."""
         self._epochs = epochs
+        self.compacted = compacted
         # The end of the last checked batch, and the offset behind it.
         self._segment: SegmentReader | None = None
         self._position = 0
         self._next_offset = 0
+
+    def behind_gap(self, segment: SegmentReader, offset: int) -> int:
+        """Return the end of the recorded gap of ``segment`` that holds ``offset``; ``offset`` if none does."""
+        return segment.gaps.behind(offset) if self.compacted else offset
 
     def known_position(self, segment: SegmentReader, offset: int) -> int:
         """Return the position in ``segment`` of the batch with base offset ``offset`` if the last check ended there;
@@ -83,6 +89,8 @@ class ContiguityCheck:
             return
         position = segment.position_of(offset)
         if position is None:
+            if self.behind_gap(segment, offset) >= end_offset:
+                return
             raise _broken(segment, segment.size, offset, end_offset, "the batch of this offset is not in its segment")
         expected = self._expected_offset(segment, position, offset)
         while expected < end_offset:
@@ -95,6 +103,8 @@ class ContiguityCheck:
                 start = scan.next_offset if scan.batch_count else offset
                 raise _broken(segment, scan.position, start, start + 1, "a batch's length contradicts the file")
             position += walked
+            if position == segment.size:
+                expected = self.behind_gap(segment, expected)
 
     def _expected_offset(self, segment: SegmentReader, position: int, offset: int) -> int:
         """Return the offset at which the batch at ``position`` must begin."""
@@ -135,6 +145,11 @@ class ContiguityCheck:
         at, last = 0, len(data) - HEADER_SIZE
         while at <= last and expected < end_offset:
             base, length, leader_epoch, delta = SEQUENCE_FIELDS.unpack_from(data, at)
+            if base > expected and self.compacted:
+                behind = self.behind_gap(segment, expected)
+                if at and behind >= end_offset:
+                    break
+                expected = behind
             if base != expected or length < HEADER_SIZE - LOG_OVERHEAD:
                 if at:
                     break

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pyreplog.log.layout import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    GAPS_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -83,7 +84,7 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
     swapped = frozenset(base for _, final in rename if (base := parse_base_offset(final)) is not None)
     # An index without its segment would be taken for the index of a later segment with that base.
     for name in live:
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, GAPS_SUFFIX):
             base = parse_base_offset(name, suffix)
             if base is not None and base not in bases:
                 remove.append(name)
@@ -104,6 +105,11 @@ def apply_plan(disk: Disk, directory: str, plan: FolderPlan) -> None:
         if names:
             disk.sync_directory(directory)
     for number, (source, target) in enumerate(plan.rename, 1):
+        # Power loss may have left both names of an earlier rename. Renaming one name of a file to
+        # another of its names does nothing, so a ``.swap`` file would stay and outlive its
+        # segment.
+        if disk.stat(join(directory, target)) is not None:
+            disk.remove(join(directory, target))
         disk.rename(join(directory, source), join(directory, target))
         # A log must not get its final name durably before the logs below it, or the next plan
         # would take it for a segment that they replace.

@@ -1,7 +1,7 @@
 """Names, constants and limits of the files on disk, of a root and of a partition, and parsers for the names.
 
 The layout is Kafka's. Files of our own have names that Kafka ignores: in a root any name, in a partition folder a
-name that neither begins with a number and a dot nor ends in one of Kafka's suffixes.
+name that neither begins with a number and a dot nor ends in one of Kafka's suffixes; ``.gaps`` is the one exception.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ META_PROPERTIES_NAME: Final = "meta.properties"
 RECOVERY_POINT_NAME: Final = "recovery-point-offset-checkpoint"
 LOG_START_NAME: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_NAME: Final = "replication-offset-checkpoint"
+CLEANER_NAME: Final = "cleaner-offset-checkpoint"
 INCARNATION_NAME: Final = "replog.incarnation"
 RESERVE_NAME: Final = "replog.reserve"
 SUMMARIES_NAME: Final = "replog.db"
@@ -31,7 +32,16 @@ INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
-SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+GAPS_SUFFIX: Final = ".gaps"
+"""Our own file of a compacted segment. Kafka ignores it, and renames and removes it with the segment's swap files."""
+SEGMENT_SUFFIXES: Final = (
+    LOG_SUFFIX,
+    INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    GAPS_SUFFIX,
+)
 """The files of a segment. The snapshot holds the producers' state at its base offset."""
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_NAME: Final = "partition.metadata"

@@ -19,11 +19,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyreplog._core import LOG_OVERHEAD, SegmentScanner
+from pyreplog._core import SegmentScanner
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
+from pyreplog.log.gaps import Gaps, unrecorded_gap
 from pyreplog.log.layout import (
     INT32_MAX,
     LOG_SUFFIX,
@@ -37,12 +38,11 @@ from pyreplog.log.names import recreate_empty_segments
 from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, SplitSegment, find_parts, split_segment
 from pyreplog.log.recovery_listener import RecoveryListener
 from pyreplog.log.recovery_report import RecoveryContext, RecoveryReport
-from pyreplog.log.resumption import is_cut_off, resume_offset
+from pyreplog.log.resumption import begins_at, is_cut_off, least_end, position_of, resume_offset
 from pyreplog.log.scan import feed_segment, scan_segment, why_ended
 from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.log.torn_tail import TornTail
 from pyreplog.ports import Clock, Disk
-from pyreplog.record import DELTA_POSITION, MAGIC, MAGIC_POSITION, SIZE_UP_TO_DELTA, base_offset_of, size_of
 from pyreplog.values import NO_EPOCH, TopicPartition
 
 
@@ -245,7 +245,7 @@ class Loader:
         history, if any; it has every epoch below the durable end.
         """
         found: list[tuple[int, int]] = []
-        expected = segments[first - 1].end_offset() if first else None
+        expected = self._end_of(segments[first - 1]) if first else None
         ahead = self._scan_ahead(segments[first:])
         for index in range(first, len(segments)):
             segment = segments[index]
@@ -278,7 +278,7 @@ class Loader:
             segment.created_ms = self.clock.wall_ms()
             found += scan.epochs
             last_epoch = max(last_epoch, scan.last_epoch)
-            expected = segment.next_offset
+            expected = self._end_of(segment)
             if index + 1 == len(segments):
                 break
         return found
@@ -292,7 +292,7 @@ class Loader:
             return start, 0
         strange = None if history is None else self._first_unknown_epoch(scan.epochs, history)
         if strange is not None:
-            return strange, _position_of(segment, strange)
+            return strange, position_of(segment, strange)
         return scan.next_offset if scan.batch_count else start, scan.position
 
     def _scan_one(self, segment: SegmentWriter, next_offset: int) -> SegmentScanner:
@@ -300,9 +300,36 @@ class Loader:
             segment.base_offset,
             next_offset=next_offset,
             index_interval=self.config.index_interval_bytes,
-            dense=self.state is not None and not self.state.may_have_gaps,
+            dense=self._is_dense and not len(self._gaps_of(segment)),
         )
-        return feed_segment(scan, segment.file, segment.size, None if self.listener is None else self.listener.add)
+        feed_segment(scan, segment.file, segment.size, None if self.listener is None else self.listener.add)
+        self._check_gaps(segment, scan.position)
+        return scan
+
+    @property
+    def _is_dense(self) -> bool:
+        """Whether each offset has a batch or is in a recorded gap."""
+        return self.state is not None and not self.state.may_have_gaps
+
+    def _gaps_of(self, segment: SegmentWriter) -> Gaps:
+        """Return the recorded gaps of ``segment``; none if the mark does not say that they count."""
+        return segment.gaps if self._is_dense and self.state is not None and self.state.compacted else Gaps()
+
+    def _end_of(self, segment: SegmentWriter) -> int:
+        """Return the offset at which the segment after ``segment`` must begin."""
+        return self._gaps_of(segment).behind(segment.end_offset())
+
+    def _check_gaps(self, segment: SegmentWriter, size: int) -> None:
+        """Raise :class:`CorruptLogError` if the batches in the first ``size`` bytes of ``segment`` leave out offsets
+        that are in no recorded gap. Compacted segments were durable before, so that is no torn tail."""
+        gaps = self._gaps_of(segment)
+        if not len(gaps):
+            return
+        found = unrecorded_gap(segment.file, size, segment.base_offset, gaps)
+        if found is not None:
+            position, start, end = found
+            reason = f"batch has base offset {end}, expected {gaps.behind(start)}"
+            raise CorruptLogError(reason, start=start, end=end, file=segment.path, position=position)
 
     def _check_overflow(self, segments: Sequence[SegmentWriter], index: int, scan: SegmentScanner) -> None:
         """Raise :class:`_Overflow` if ``scan`` ended at an offset too far from the segment's base, not at damage.
@@ -360,8 +387,8 @@ class Loader:
         No checksum covers the base offset of a batch. In a log that may have gaps, only the next batch shows that
         the last one reaches too far. Then the next batch is not a torn tail.
         """
-        begins = _begins_at(segment, position) if scan.status == OFFSETS_FALL else None
-        if begins is not None and _least_end(segment, position) <= begins < min(end, self.durable_end):
+        begins = begins_at(segment, position) if scan.status == OFFSETS_FALL else None
+        if begins is not None and least_end(segment, position) <= begins < min(end, self.durable_end):
             reason = f"batch has last offset {end - 1}, but the next batch begins at {begins}"
             raise CorruptLogError(reason, start=begins, end=end, file=segment.path, position=position)
 
@@ -429,7 +456,7 @@ class Loader:
         reason = why_ended(scan)
         if not scan.status and position != scan.position:
             reason = "the leader epoch falls"
-        elif not scan.status and (begins := _begins_at(segment, position)) not in {None, start}:
+        elif not scan.status and (begins := begins_at(segment, position)) not in {None, start}:
             reason = f"batch has base offset {begins}, expected {start}"
         reason = segment.describe_damage(position, reason)
         end = resume_offset(segment, position, start)
@@ -563,35 +590,3 @@ class _Overflow(Exception):
 def _split_note(overflow: _Overflow) -> str:
     name = segment_name(overflow.segment.base_offset, LOG_SUFFIX)
     return f"{name} held offsets more than {INT32_MAX} above its base and was split into {len(overflow.parts)} segments"
-
-
-def _begins_at(segment: SegmentWriter, position: int) -> int | None:
-    data = segment.file.read_at(position, 8)
-    return int.from_bytes(data, "big", signed=True) if len(data) == 8 else None
-
-
-def _position_of(segment: SegmentWriter, offset: int) -> int:
-    """Return the position in ``segment`` of the batch with base offset ``offset``, without use of the index, which
-    may be stale after an unclean end.
-
-    REQUIRES that the batch exists and that it and all batches before it are whole.
-    """
-    position = 0
-    while True:
-        head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
-        if base_offset_of(head) == offset:
-            return position
-        position += size_of(head)
-
-
-def _least_end(segment: SegmentWriter, position: int) -> int:
-    """Return the end offset that the last batch before ``position`` would have if it began at the end of the batch
-    before it. REQUIRES that all batches before ``position`` are whole."""
-    at, end = 0, segment.base_offset
-    while at < position:
-        head = bytes(segment.file.read_at(at, SIZE_UP_TO_DELTA))
-        base = base_offset_of(head)
-        above = int.from_bytes(head[DELTA_POSITION:], "big") if head[MAGIC_POSITION] == MAGIC else 0
-        at += size_of(head)
-        end = (base if at < position else end) + above + 1
-    return end

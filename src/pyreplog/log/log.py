@@ -22,6 +22,7 @@ from pyreplog.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
+from pyreplog.log.compaction import LogCompactor
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import INT64_MAX, READ_CHUNK_SIZE_MAX, parent_of
@@ -33,7 +34,6 @@ from pyreplog.log.retention import removable
 from pyreplog.log.scan import sound_batches
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedRange
-from pyreplog.log.truncation import LogTruncator
 from pyreplog.log.trusted_clock import TrustedClock
 from pyreplog.ports import Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
@@ -47,7 +47,7 @@ class SyncPlan(NamedTuple):
     generation: int
 
 
-class Log(LogTruncator):
+class Log(LogCompactor):
     """The log of one partition, from :meth:`create` or :meth:`open`. REQUIRES the caller's lock for everything but
     reads of a :class:`LogSlice`."""
 
@@ -143,15 +143,6 @@ class Log(LogTruncator):
         """The offset for the root's recovery point checkpoint: the records below it, and the state of their
         producers, are on stable storage."""
         return self.producers.recovery_point(self.flushed_offset)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The offset below which readers of committed records read: the high watermark, or the begin of the oldest
-        transaction without a known end."""
-        unstable = self.producers.table.first_unstable(self.high_watermark)
-        if unstable < 0:
-            return self.high_watermark
-        return min(max(unstable, self.start_offset), self.high_watermark)
 
     def segments(self) -> list[tuple[int, int]]:
         """Return (base offset, size in bytes) of each segment, in order."""
@@ -337,7 +328,7 @@ class Log(LogTruncator):
         try:
             if removable(segments, self.config, start_offset=start, bound=bound, wall_ms=now, sure_ms=now):
                 return 0
-            if self.config.retention_ms < 0 or self.end_offset == self.first_base_offset:
+            if self.config.retention_ms < 0 or not self.config.deletes or self.end_offset == self.first_base_offset:
                 return INT64_MAX
             newest = segments.first.largest_timestamp()
             return min(newest + self.config.retention_ms + 1, INT64_MAX) if newest >= 0 else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from pyreplog.errors import StorageError
@@ -76,6 +77,7 @@ class LogSegments(Segments[SegmentWriter]):
         segment = self._segments[-1]
         self._cache.forget(segment)
         segment.truncate(offset, wall_ms)
+        segment.cut_gaps(offset)
         segment.synced = False
         self.last = segment
         return segment
@@ -83,6 +85,16 @@ class LogSegments(Segments[SegmentWriter]):
     def base_of(self, slot: int) -> int:
         """Return the base offset of the segment in ``slot``, counted from the oldest."""
         return self._bases[slot]
+
+    def replace(self, sources: Sequence[SegmentWriter], segment: SegmentWriter) -> None:
+        """Put ``segment`` in the place of ``sources``, which follow one another and are not the last."""
+        start = self._bases.index(sources[0].base_offset)
+        for one in sources:
+            self._cache.forget(one)
+        self._latest.clear()
+        self._place = self._read_at = None
+        self._segments[start : start + len(sources)] = [segment]
+        self._bases[start : start + len(sources)] = [segment.base_offset]
 
     def remove_first(self, count: int) -> list[SegmentWriter]:
         """Take the ``count`` oldest out of the list and return them. REQUIRES that one is left."""

@@ -55,7 +55,8 @@ _INCOMPLETE: Final = 2
 _ADOPTED: Final = 4
 _POISONED: Final = 8
 _REPORTED: Final = 16
-_KNOWN_FLAGS: Final = _SYNC | _INCOMPLETE | _ADOPTED | _POISONED | _REPORTED
+_COMPACTED: Final = 32
+_KNOWN_FLAGS: Final = _SYNC | _INCOMPLETE | _ADOPTED | _POISONED | _REPORTED | _COMPACTED
 
 _READ_TRIES: Final = 5
 
@@ -81,6 +82,8 @@ class MarkState(NamedTuple):
     sequence: int = 0
     reported: bool = False
     """The replica is incomplete, the controller knows it, and nothing was lost since."""
+    compacted: bool = False
+    """This library compacted the log, so its offsets have the gaps that the segments' files of gaps name."""
 
 
 class MarkFile:
@@ -135,6 +138,7 @@ class MarkFile:
             | (_ADOPTED if state.may_have_gaps else 0)
             | (_POISONED if state.poisoned else 0)
             | (_REPORTED if state.reported else 0)
+            | (_COMPACTED if state.compacted else 0)
         )
         _SLOT.pack_into(
             self._buffer, 0, _MAGIC, _VERSION, flags, 0, 0, 0, 0, state.partition, state.epochs_crc, self._topic_id
@@ -293,6 +297,7 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
         partition,
         sequence,
         bool(flags & _REPORTED),
+        bool(flags & _COMPACTED),
     )
 
 

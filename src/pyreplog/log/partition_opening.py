@@ -226,6 +226,7 @@ def _state_after(
         partition=partition,
         sequence=state.sequence if state is not None else 0,
         reported=state is not None and not lost and state.reported,
+        compacted=state is not None and state.compacted,
     )
 
 

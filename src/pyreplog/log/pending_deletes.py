@@ -7,6 +7,7 @@ reader lists the folder again. Files that a crash leaves behind are removed at t
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 from pyreplog.errors import StorageError
 from pyreplog.log.layout import DELETED_SUFFIX, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
@@ -62,6 +63,22 @@ class PendingDeletes:
             self.names_changed = True
         if failure is not None:
             raise failure
+
+    def retire(self, segment: SegmentWriter, due_ns: int, *, kept: Sequence[str]) -> None:
+        """Do as :meth:`schedule` for a segment that another one replaces, except for the files with a suffix of
+        ``kept``. A file that cannot be renamed is removed at once. Raises :class:`StorageError`."""
+        segment.forget()
+        for suffix in SEGMENT_SUFFIXES:
+            path = join(segment.directory, segment_name(segment.base_offset, suffix))
+            if suffix in kept or self._disk.stat(path) is None:
+                continue
+            try:
+                self._disk.rename(path, path + DELETED_SUFFIX)
+            except StorageError:
+                self._disk.remove(path)
+            else:
+                self._waiting[path + DELETED_SUFFIX] = due_ns
+            self.names_changed = True
 
     def delete_unrenamed(self) -> None:
         """Remove the files that could not be renamed at once, so that a segment with the same base offset can be

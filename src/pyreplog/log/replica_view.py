@@ -266,7 +266,9 @@ class ReplicaView:
         while True:
             # The mark must be read before the folder: the files hold all that the mark promised
             # when it was read, and they only grow. After a newer mark the folder is read again.
-            self._folder.look(self._settled_end(mark), foreign=mark is None)
+            self._folder.look(
+                0 if mark is not None and mark.compacted else self._settled_end(mark), foreign=mark is None
+            )
             segments = self._folder.segments
             if segments is not None:
                 first = segments.first.base_offset
@@ -286,7 +288,11 @@ class ReplicaView:
         if mark is None or before is None or mark.epochs_crc != before.epochs_crc:
             self.epochs = self._find_epochs(mark)
             self._producers = None  # the log may have been truncated
-        self._contiguity = ContiguityCheck(self.epochs) if mark is not None and not mark.may_have_gaps else None
+        self._contiguity = (
+            ContiguityCheck(self.epochs, compacted=mark.compacted)
+            if mark is not None and not mark.may_have_gaps
+            else None
+        )
         if mark is not None:
             self._take_offsets(mark, before, root)
         else:

@@ -13,7 +13,16 @@ from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD
 from pyreplog.errors import CorruptError
 from pyreplog.log.layout import INT32_MAX, SCAN_CHUNK_SIZE
 from pyreplog.log.segment_reader import SegmentReader
-from pyreplog.record import MAGIC, MAGIC_POSITION, OFFSET_AND_LENGTH, SEQUENCE_FIELDS, SIZE_UP_TO_DELTA, size_of
+from pyreplog.record import (
+    DELTA_POSITION,
+    MAGIC,
+    MAGIC_POSITION,
+    OFFSET_AND_LENGTH,
+    SEQUENCE_FIELDS,
+    SIZE_UP_TO_DELTA,
+    base_offset_of,
+    size_of,
+)
 
 _LOOKS: Final = 3
 
@@ -155,3 +164,36 @@ def _whole(segment: SegmentReader, position: int) -> tuple[int, int, int] | None
 
 def _behind(segment: SegmentReader, position: int) -> int:
     return position + size_of(segment.file.read_at(position, LOG_OVERHEAD))
+
+
+def begins_at(segment: SegmentReader, position: int) -> int | None:
+    """Return the base offset that the bytes at ``position`` claim; None if there are too few."""
+    data = segment.file.read_at(position, 8)
+    return int.from_bytes(data, "big", signed=True) if len(data) == 8 else None
+
+
+def position_of(segment: SegmentReader, offset: int) -> int:
+    """Return the position in ``segment`` of the batch with base offset ``offset``, without use of the index, which
+    may be stale after an unclean end.
+
+    REQUIRES that the batch exists and that it and all batches before it are whole.
+    """
+    position = 0
+    while True:
+        head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
+        if base_offset_of(head) == offset:
+            return position
+        position += size_of(head)
+
+
+def least_end(segment: SegmentReader, position: int) -> int:
+    """Return the end offset that the last batch before ``position`` would have if it began at the end of the batch
+    before it. REQUIRES that all batches before ``position`` are whole."""
+    at, end = 0, segment.base_offset
+    while at < position:
+        head = bytes(segment.file.read_at(at, SIZE_UP_TO_DELTA))
+        base = base_offset_of(head)
+        above = int.from_bytes(head[DELTA_POSITION:], "big") if head[MAGIC_POSITION] == MAGIC else 0
+        at += size_of(head)
+        end = (base if at < position else end) + above + 1
+    return end

@@ -4,7 +4,7 @@
 Retention removes a prefix of the segments, and nothing above the high watermark, because the other replicas and
 readers may need it. The log raises its start offset durably before it removes files. A crash in between leaves files
 below the start, which the next opening removes, and never a hole. If all segments are removed, the log first begins
-an empty one at its end.
+an empty one at its end. With ``cleanup.policy=compact`` only the start offset counts.
 
 The age of a segment is the wall clock's time minus its newest timestamp. If the clock jumps ahead, everything would
 be too old at once. So each run removes at most one segment that only the jump makes old, until the clock is back or
@@ -37,6 +37,8 @@ def removable(
     count = 0
     while count < min(allowed, last) and ends[count] <= start_offset:
         count += 1
+    if not config.deletes:
+        return count
     if config.retention_bytes >= 0:
         excess = sum(segment.size for segment in every[count:]) - config.retention_bytes
         while count < allowed and excess >= every[count].size:

@@ -266,7 +266,8 @@ class LogRoot:
                 continue
             try:
                 directory = self._folders.path_of(key)
-                self.logs[key] = self._opener.open(directory, key, self._origin_of(key), recovery)
+                log = self.logs[key] = self._opener.open(directory, key, self._origin_of(key), recovery)
+                log.cleaned_end = checkpoints.offsets_of(key).cleaned_end
             except (CorruptError, ConfigError, StorageError) as error:
                 if recovery.listener is not None and error is recovery.listener.failure:
                     raise  # the listener raised it, not the log
@@ -478,6 +479,10 @@ class LogRoot:
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermark of each log, as :meth:`OffsetCheckpoints.write_high_watermarks`."""
         self._checkpoints.write_high_watermarks()
+
+    def checkpoint_cleaned_ends(self) -> None:
+        """Write the end of the compacted records of each log, as :meth:`OffsetCheckpoints.write_cleaned_ends`."""
+        self._checkpoints.write_cleaned_ends()
 
     def checkpoint_log_starts(self) -> None:
         """Write the start of each log, as :meth:`OffsetCheckpoints.write_log_starts`."""

@@ -25,9 +25,11 @@ from pyreplog._core import (
 from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import CorruptError
 from pyreplog.log.file_slice import FileSlice
+from pyreplog.log.gaps import Gaps, read_gaps
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     FIRST_LOOK_SIZE,
+    GAPS_SUFFIX,
     INDEX_ENTRY_SIZE,
     INDEX_SUFFIX,
     INT64_MAX,
@@ -47,13 +49,14 @@ from pyreplog.record import SIZE_UP_TO_MAGIC, base_offset_of, extent_of, parts_o
 class SegmentNames:
     """The file names of a segment. A reader may meet an unfinished replacement, whose files have a suffix."""
 
-    __slots__ = ("index", "log", "times")
+    __slots__ = ("gaps", "index", "log", "times")
 
     def __init__(self, base_offset: int, suffix: str = "", log: str = "") -> None:
         """``log``: the file that holds the batches, if it is not the segment's own."""
         self.log = log or segment_name(base_offset, LOG_SUFFIX) + suffix
         self.index = segment_name(base_offset, INDEX_SUFFIX) + suffix
         self.times = segment_name(base_offset, TIME_INDEX_SUFFIX) + suffix
+        self.gaps = segment_name(base_offset, GAPS_SUFFIX) + suffix
 
 
 class SegmentReader(SegmentEnd):
@@ -64,6 +67,7 @@ class SegmentReader(SegmentEnd):
     """
 
     __slots__ = (
+        "_gaps",
         "_legacy",
         "_legacy_known",
         "_names",
@@ -107,6 +111,7 @@ class SegmentReader(SegmentEnd):
         self.first_producer = UNKNOWN_POSITION
         self._times_checked = False
         self._transactions: TransactionIndex | None = None
+        self._gaps: Gaps | None = None
         self._forget_legacy()
 
     def _forget_legacy(self) -> None:
@@ -161,6 +166,21 @@ class SegmentReader(SegmentEnd):
         return self._transactions
 
     @property
+    def gaps(self) -> Gaps:
+        """The gaps that compaction left, from their file. They count only if the log's mark says that it was
+        compacted. Raises :class:`CorruptError`."""
+        gaps = self._gaps
+        if gaps is None:
+            gaps = self._gaps = self._read_gaps()
+        return gaps
+
+    def _read_gaps(self) -> Gaps:
+        found = None
+        for name in dict.fromkeys((self._names.gaps, segment_name(self.base_offset, GAPS_SUFFIX))):
+            found = found or read_gaps(self.disk, self.directory, self.base_offset, name)
+        return Gaps() if found is None else found
+
+    @property
     def legacy(self) -> LegacyPrefix | None:
         """The messages of Kafka before 0.11 at the beginning of the segment; None if there are none."""
         if not self._legacy_known and self.size:
@@ -191,6 +211,7 @@ class SegmentReader(SegmentEnd):
             self._indexes = None
         if self._transactions is not None:
             self._transactions.close()
+        self._gaps = None
 
     def reset_to(self, size: int) -> None:
         """Forget everything read so far, because the file may have other bytes now, ``size`` of them."""
@@ -203,6 +224,7 @@ class SegmentReader(SegmentEnd):
         self._file = None
         self._indexes = None
         self._transactions = None
+        self._gaps = None
 
     # -- its content --
 

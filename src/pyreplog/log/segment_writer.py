@@ -13,10 +13,21 @@ from typing import ClassVar, Final
 from pyreplog._core import ENTRIES_PENDING_MAX, UNKNOWN_POSITION, SegmentScanner, crc32c
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log.gaps import format_gaps
 from pyreplog.log.index_files import IndexFiles
-from pyreplog.log.layout import INDEX_ENTRY_SIZE, INT32_MAX, INT64_MAX, TIME_INDEX_ENTRY_SIZE
+from pyreplog.log.layout import (
+    GAPS_SUFFIX,
+    INDEX_ENTRY_SIZE,
+    INT32_MAX,
+    INT64_MAX,
+    TIME_INDEX_ENTRY_SIZE,
+    join,
+    parent_of,
+    segment_name,
+)
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.segment_reader import SegmentReader
+from pyreplog.log.snapshot import replace_file
 from pyreplog.ports import NO_SPACE_ERRNOS, Buffer, Clock, Disk, File
 
 RESERVE_FROM: Final = 1 << 20
@@ -111,11 +122,11 @@ class SegmentWriter(SegmentReader):
         """
         self.limit_entries(config.segment_index_bytes)
         self._clock = clock
-        self._roll_ms = config.segment_ms
+        self._roll_ms = config.rolls_after_ms
         if config.segment_jitter_ms:
             # Any number will do that differs between segments: no chance is needed.
             drawn = crc32c(f"{log_name}/{self.base_offset}".encode())
-            self._roll_ms -= drawn * min(config.segment_jitter_ms, config.segment_ms) >> 32
+            self._roll_ms -= drawn * min(config.segment_jitter_ms, config.rolls_after_ms) >> 32
         self.size_max = config.segment_bytes
         self.roll_offset = min(self.base_offset + INT32_MAX + 1, INT64_MAX)
         self.roll_timestamp = -INT64_MAX  # is_too_old sets it
@@ -318,6 +329,15 @@ class SegmentWriter(SegmentReader):
             indexes.truncate(indexes.offsets.last[0])  # of a batch that was cut because it reaches ``offset``
         self.transactions.truncate(offset)
         self._settle_tail(wall_ms)
+
+    def cut_gaps(self, offset: int) -> None:
+        """Forget the gaps from ``offset`` on, where the log ends now, because other batches will be there."""
+        gaps = self.gaps
+        kept = gaps.below(offset)
+        if kept != gaps:
+            path = join(self.directory, segment_name(self.base_offset, GAPS_SUFFIX))
+            replace_file(self.disk, path, format_gaps(self.base_offset, kept), reserve_in=parent_of(self.directory))
+            self._gaps = kept
 
     def _settle_tail(self, wall_ms: int) -> None:
         """Find the end, timestamps and index entries behind the last index entry again."""

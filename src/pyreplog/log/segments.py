@@ -85,7 +85,7 @@ class Segments(Generic[AnySegment]):
 
         Raises :class:`CorruptLogError` if the batch of ``offset`` is damaged. Reads on behind damage before it.
         """
-        self._dense = chain is not None
+        self._dense = chain is not None and not chain.compacted
         self._read_at = None
         index, place = self._slot(offset), self._place
         try:
@@ -130,7 +130,7 @@ class Segments(Generic[AnySegment]):
         if at is None:
             raise error
         segment = self._segments[index]
-        position, is_there = seek_behind(segment, offset, self._following_or_none(index), dense=chain is not None)
+        position, is_there = seek_behind(segment, offset, self._following_or_none(index), dense=self._dense)
         if is_there:
             try:
                 data = self._read_place(index, position, offset, size_max, end_offset, chain)
@@ -160,7 +160,9 @@ class Segments(Generic[AnySegment]):
         of ``offset``."""
         segment = self._use(self._segments[index])
         header = segment.header_at(position)
-        if header is None or header[1] < offset or (header[0] > offset and chain is not None):
+        if header is None or header[1] < offset:
+            return None
+        if header[0] > offset and chain is not None and chain.behind_gap(segment, offset) < header[0]:
             return None
         try:
             found = segment.locate_at(position, memoryview(b""), size_max, end_offset)
@@ -288,7 +290,7 @@ class Segments(Generic[AnySegment]):
         The index may name the batch itself or the one before it, because an index that was built of a damaged log
         takes the offsets of a batch from its unprotected header.
         """
-        segment, dense = self._segments[index], chain is not None
+        segment, dense = self._segments[index], self._dense
         position = segment.named(offset)
         if position is None:
             return None
@@ -325,6 +327,14 @@ class Segments(Generic[AnySegment]):
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: ContiguityCheck) -> memoryview | None:
         index = self._slot(offset)
+        while True:
+            # A gap that compaction left may reach over the ends of segments.
+            behind = chain.behind_gap(self._segments[index], offset)
+            if index + 1 >= len(self._bases) or behind < self._bases[index + 1]:
+                break
+            index, offset = index + 1, behind
+        if offset >= end_offset:
+            return None
         try:
             return self._read_walked(index, offset, size_max, end_offset, chain)
         except CorruptLogError:

@@ -55,6 +55,7 @@ class LogState:
         "_trusted_clock",
         "_unsynced_since_ns",
         "_validator",
+        "cleaned_end",
         "clock",
         "directory",
         "disk",
@@ -91,14 +92,16 @@ class LogState:
         self._mark = parts.mark
         self._leader_epochs = LeaderEpochs(parts.epochs, disk, directory, parts.mark)
         #: Checks the batches that are read from the disk; None if offsets may have gaps.
-        self._contiguity = None if parts.mark.may_have_gaps else ContiguityCheck(parts.epochs)
         state = parts.mark.state
+        self._contiguity = None if state.may_have_gaps else ContiguityCheck(parts.epochs, compacted=state.compacted)
         self.start_offset = state.start_offset
         #: One past the last offset: the base offset of the next batch.
         self.end_offset = self._active.next_offset
         #: All records below this offset are on stable storage.
         self.flushed_offset = state.synced_end
         self.high_watermark = state.high_watermark
+        #: Records below this offset were compacted: the entry in the root's cleaner checkpoint.
+        self.cleaned_end = 0
         self._tail = TailCache(TAIL_SIZE)
         self._failure: Exception | None = None
         self._poisoned = False
@@ -142,6 +145,15 @@ class LogState:
     def mark(self) -> MarkState:
         """The content of the mark's file."""
         return self._mark.state
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset below which readers of committed records read: the high watermark, or the begin of the oldest
+        transaction without a known end."""
+        unstable = self.producers.table.first_unstable(self.high_watermark)
+        if unstable < 0:
+            return self.high_watermark
+        return min(max(unstable, self.start_offset), self.high_watermark)
 
     def write_mark(self) -> None:
         """Write the mark if the log's offsets have changed: one small write, and no sync."""

@@ -105,7 +105,7 @@ class LogTruncator(LogAppender):
         self.generation += 1
         self._tail.clear()
         if self._contiguity is not None:
-            self._contiguity = ContiguityCheck(self.epochs)
+            self._contiguity = ContiguityCheck(self.epochs, compacted=self._contiguity.compacted)
 
     def _lower_mark_first(self, offset: int) -> None:
         """Lower the mark on the disk before truncating to ``offset``, if it promises records above."""
@@ -118,6 +118,7 @@ class LogTruncator(LogAppender):
 
     def _clamp_offsets(self) -> None:
         end = self.end_offset
+        self.cleaned_end = min(self.cleaned_end, end)
         if end <= self.flushed_offset:
             self.flushed_offset, self._unsynced_since_ns = end, -1
         self.start_offset = min(self.start_offset, end)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyreplog._core import RecordBatch
+from pyreplog._core import HEADER_SIZE, RecordBatch, find_unkeyed
 from pyreplog.config import INT64_MAX, RECORDS_SIZE_MAX, LogConfig, batch_max
 from pyreplog.errors import (
     CorruptError,
     InternalError,
+    InvalidRequestError,
     InvalidTimestampError,
     MessageTooLargeError,
     OutcomeUnknownError,
@@ -69,6 +70,7 @@ class LogValidator:
         "append_time",
         "bounded",
         "converts",
+        "keyed",
         "rewrites",
         "size_max",
     )
@@ -88,6 +90,8 @@ class LogValidator:
         #: one whose times were not checked yet.
         self.converts = self.append_time or self._codec is not None
         self.rewrites = self.converts or self.bounded
+        #: Whether each record must have a key, because the log is compacted.
+        self.keyed = config.compacts
         #: The size in bytes of the largest batch that a client may append.
         self.size_max = batch_max(config)
 
@@ -105,6 +109,8 @@ class LogValidator:
                 view, header = admit(view, header)
             if self.bounded and not times_checked:
                 self.check_times(header)
+            if self.keyed:
+                self.check_keys(header)
             if self.converts or view.readonly:
                 view, header = self.rewrite(view, header)
         except Exception as error:
@@ -155,6 +161,12 @@ class LogValidator:
         if header.codec == 0 and codec and header.size > RECORDS_SIZE_MAX:
             raise MessageTooLargeError(self.too_large(header.size))  # readers would refuse it
         return recompress(header, codec)
+
+    def check_keys(self, header: RecordBatch) -> None:
+        """Raise :class:`InvalidRequestError` if a record of the batch has no key."""
+        at = first_unkeyed(header)
+        if at >= 0:
+            raise InvalidRequestError(unkeyed_text(at - header.base_offset, str(self._topic_partition)))
 
     def check_times(self, header: RecordBatch, first: int | None = None) -> None:
         """Raise :class:`InvalidTimestampError` if a record's own timestamp is out of the topic's bounds. REQUIRES
@@ -305,3 +317,20 @@ def cut_fetched(views: Sequence[memoryview], batches: Sequence[Fetched]) -> list
             cut.append(view[position : position + size])
             position += size
     return cut
+
+
+def unkeyed_text(index: int, log: str) -> str:
+    """Return the error text for record ``index`` of an append to a compacted ``log``, which has no key."""
+    return (
+        f"record {index} has no key, and {log} is compacted (cleanup.policy): it keeps the newest record of each key;"
+        " nothing was appended. Give each record a key"
+    )
+
+
+def first_unkeyed(batch: RecordBatch) -> int:
+    """Return the offset of the first record of ``batch`` without a key; -1 if all have one. Control batches are no
+    records."""
+    if batch.is_control or not batch.record_count:
+        return -1
+    records = payload_of(batch)
+    return find_unkeyed(batch.data[:HEADER_SIZE], batch.payload if records is None else records)

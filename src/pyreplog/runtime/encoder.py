@@ -9,8 +9,8 @@ from typing import overload
 
 from pyreplog.arrow import ArrowRows
 from pyreplog.config import RECORDS_SIZE_MAX, batch_max, producer_batch_max
-from pyreplog.errors import MessageTooLargeError
-from pyreplog.log import Log, LogValidator
+from pyreplog.errors import InvalidRequestError, MessageTooLargeError
+from pyreplog.log import Log, LogValidator, first_unkeyed, unkeyed_text
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import HEADER_SIZE, BatchBuilder, RecordBatch
 from pyreplog.timestamps import TIMESTAMP_MAX, beyond_last, record_ms
@@ -25,11 +25,14 @@ class Encoder:
     def __init__(self, log: Log, now_ms: Callable[[], int]) -> None:
         """``now_ms`` returns the time for records without one."""
         config = log.config
+        self._log_name = str(log.topic_partition)
         self._validator = LogValidator(config, log.topic_partition, log.clock)
         self.now_ms = now_ms
         self.bounded = self._validator.bounded
         """Whether a record's own timestamp may be outside the log's bounds. The time of the log's
         clock never is."""
+        self.keyed = self._validator.keyed
+        """Whether each record must have a key."""
         self.size_max = batch_max(config)
         """Bytes of a batch of one record, before it is compressed."""
         self.size_target = min(self.size_max, max(producer_batch_max(config), HEADER_SIZE + 1))
@@ -43,6 +46,8 @@ class Encoder:
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
     ) -> memoryview:
         """Return a batch of one record."""
+        if key is None and self.keyed:
+            raise self.unkeyed(0)
         builder = self._builder
         builder.reset()
         if not builder.append(value, key, headers, self.now_ms() if timestamp is None else timestamp):
@@ -62,6 +67,8 @@ class Encoder:
     ) -> list[tuple[memoryview, int]]:
         """Return (batch, record count) of all ``values`` in order; there must be at least one
         value. ``stamp`` is the time of all if ``timestamps`` is None."""
+        if self.keyed:
+            self._check_keys(keys)
         builder = self._builder
         builder.reset()
         count = len(values)
@@ -97,11 +104,17 @@ class Encoder:
         until the next one is taken. REQUIRES :meth:`check_rows`."""
         stamp = self.now_ms()
         bounded = self.bounded and "timestamp" in rows.names
-        if bounded or (self.size_target < self.size_max and rows.check(self.size_target) < rows.row_count):
+        if (
+            self.keyed
+            or bounded
+            or (self.size_target < self.size_max and rows.check(self.size_target) < rows.row_count)
+        ):
             # Encode twice, because there is memory for one batch only.
             for batch, first, _, _ in self._batches(rows, stamp):
                 if bounded:
                     self._validator.check_times(RecordBatch(batch), first)
+                if self.keyed and (at := first_unkeyed(RecordBatch(batch))) >= 0:
+                    raise self.unkeyed(first + at)
                 self.check_size(batch, first)
         return self._batches(rows, stamp)
 
@@ -128,6 +141,15 @@ class Encoder:
         if found >= 0:
             self._validator.check_time(found)
         return found
+
+    def _check_keys(self, keys: Sequence[Buffer | None] | None) -> None:
+        index = 0 if keys is None else next((index for index, key in enumerate(keys) if key is None), -1)
+        if index >= 0:
+            raise self.unkeyed(index)
+
+    def unkeyed(self, index: int) -> InvalidRequestError:
+        """Return the error for record ``index`` of a call, which has no key although the log is compacted."""
+        return InvalidRequestError(unkeyed_text(index, self._log_name))
 
     def check_size(self, batch: memoryview, first: int) -> None:
         """Raise :class:`MessageTooLargeError` if the log would refuse ``batch`` because compression

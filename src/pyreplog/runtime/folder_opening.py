@@ -495,6 +495,13 @@ def _take_over(log: Log, asked: Mapping[str, object], folder: str, name: str) ->
             )
         )
     config = LogConfig.from_mapping({**log.config.to_mapping(), **asked, "durability": log.durability})
+    if config.compacts and not log.config.compacts and config.compact_unkeyed != "drop":
+        at = log.first_unkeyed()
+        if at >= 0:
+            raise ConfigError(
+                f"{name} holds a record without a key at offset {at}, so it cannot become compacted: give also"
+                " 'compact.unkeyed': 'drop' to have compaction drop such records"
+            )
     if config != log.config:
         log.update_config(config)
     report = log.recovery

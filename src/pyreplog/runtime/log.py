@@ -41,7 +41,7 @@ from pyreplog.runtime.views import (
     WriterView,
 )
 from pyreplog.system import current_process
-from pyreplog.values import LogStats, RecoveryProgress, TopicPartition
+from pyreplog.values import Compaction, LogStats, RecoveryProgress, TopicPartition
 
 if TYPE_CHECKING:
     from pyreplog.runtime.named_consumer import NamedConsumer
@@ -387,6 +387,18 @@ class Log(LogReading):
         )
         self._parts.add(consumer)
         return consumer
+
+    def compact(self) -> Compaction:
+        """Keep only the newest record of each key, of all that is committed now, and return the
+        counts.
+
+        For a log with ``cleanup.policy`` ``compact`` or ``compact,delete``; it happens by itself
+        when ``min.cleanable.dirty.ratio`` asks for it. The segment being written is closed first.
+        Records keep their offsets, so offsets are missing from then on. Appends and readers go on.
+        Raises ConfigError for a log that is not compacted, CorruptLogError for damage, which is
+        never compacted away.
+        """
+        return self._writing().compactor.run()
 
     # ---------------------------------------------------------------------------------------- facts
 

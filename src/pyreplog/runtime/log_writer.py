@@ -38,6 +38,7 @@ from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.backpressure import UnsyncedBudget
 from pyreplog.runtime.change_fence import ChangeFence
+from pyreplog.runtime.compactor import Compactor
 from pyreplog.runtime.encoder import Encoder, RowStamps
 from pyreplog.runtime.follow import WriterSignal
 from pyreplog.runtime.group_commit import GroupCommit
@@ -104,6 +105,9 @@ class LogWriter:
             root, fence, pending, self.nowait, self._group_commit, background, self._now_ns, self._fail_all
         )
         log.on_roll = self._maintenance.retain_soon
+        self.compactor = Compactor(root, fence, self.nowait, self._group_commit, clock)
+        """Runs the passes of compaction."""
+        self.compactor.start()
 
     def _log_reopened(self, log: Log) -> None:
         self.log = log
@@ -459,6 +463,7 @@ class LogWriter:
                     self._group_commit.wait(end)
                 except PyreplogError as error:
                     failure = error
+            self.compactor.stop()
             self._background.stop()
             with self.lock:
                 failure = self._release(failure)
@@ -503,6 +508,7 @@ class LogWriter:
         )
         self._closing, self._closer = OwnedLock(), None
         self.closed = self.released = True
+        self.compactor.forked()
         self._fence.forked(error)
         self.nowait.forked(error)
         self._pending.forked(error)

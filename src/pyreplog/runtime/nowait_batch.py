@@ -45,8 +45,8 @@ class NowaitBatch:
         clock itself, for each record."""
         self.result: BatchResult | None = None
         """The result of the open batch; None if no batch is open."""
-        self.bounded = encoder.bounded
-        """Whether a record's own timestamp must be checked first: ``append_unbounded`` does not
+        self.bounded = encoder.bounded or encoder.keyed
+        """Whether a record's own timestamp, or that it has a key, must be checked first: ``append_unbounded`` does not
         check it."""
         self._fence = fence
         self._pending = pending
@@ -73,17 +73,22 @@ class NowaitBatch:
     ) -> Ack:
         """Add one record to the open batch and return its Ack. Waits only for room; see
         :meth:`await_room`."""
-        if timestamp is not None and self.bounded:
-            timestamp = self._encoder.check_time(timestamp)
+        if self.bounded:
+            timestamp = self._check(key, timestamp)
         return self.append_unbounded(value, key=key, headers=headers, timestamp=timestamp)
+
+    def _check(self, key: Buffer | None, timestamp: int | datetime | None) -> int | datetime | None:
+        if key is None and self._encoder.keyed:
+            raise self._encoder.unkeyed(0)
+        return None if timestamp is None else self._encoder.check_time(timestamp)
 
     def try_append(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None
     ) -> Ack | None:
         """Append as :meth:`append` does if that needs neither the disk nor a wait. None: nothing
         was taken."""
-        if timestamp is not None and self.bounded:
-            timestamp = self._encoder.check_time(timestamp)
+        if self.bounded:
+            timestamp = self._check(key, timestamp)
         ack: Ack | None = self._builder.gather(value, key, headers, timestamp, self._now_ms)
         if ack is not None:
             return ack

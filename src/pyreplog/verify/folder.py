@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +16,7 @@ from pyreplog.verify import states
 from pyreplog.verify.batches import Broken, Window, batch_at
 from pyreplog.verify.codecs import SIZE_MAX
 from pyreplog.verify.findings import Level, Report
+from pyreplog.verify.gaps import recorded_gaps
 from pyreplog.verify.states import Slot, Unreadable
 
 STATE_SIZE_MAX: Final = 64 << 20
@@ -26,7 +28,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 _SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
 _SNAPSHOT: Final = re.compile(r"([0-9]{20})\.snapshot")
 _UNREADY: Final = re.compile(r"[0-9]{20}\..*\.cleaned")
-_FILE_OF_SEGMENT: Final = re.compile(r"(.*)\.(log|index|timeindex|txnindex|snapshot)", re.DOTALL)
+_FILE_OF_SEGMENT: Final = re.compile(r"(.*)\.(log|index|timeindex|txnindex|snapshot|gaps)", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -219,6 +221,22 @@ class FolderCheck:
                 self._book.damage(self._at(name), str(error), advice)
             return None
 
+    def _gaps_of(self, base: int, names: Sequence[str]) -> Mapping[int, int]:
+        """Return the gaps that compaction left in the segment at ``base``, from the first of ``names`` that exists:
+        start -> end. Only if the mark says that the log was compacted."""
+        mark = self.facts.mark
+        if mark is None or not mark.is_compacted or mark.is_adopted:
+            return {}
+        name = next((name for name in names if name in self._names), "")
+        data = self._read(name) if name else None
+        try:
+            return {} if data is None else recorded_gaps(data, base)
+        except Unreadable as error:
+            text = f"not to be read: {error}; gaps that compaction left in its segment look like lost records"
+            advice = "take it, with its segment, from another replica or a backup"
+            self._book.damage(self._at(name), text, advice)
+            return {}
+
     def _mark(self) -> None:
         data = self._read(states.MARK)
         path = self._at(states.MARK)
@@ -404,19 +422,19 @@ class FolderCheck:
                     f"this file is never read: the offset in its name should have {_OFFSET_DIGITS} digits",
                     "move it away",
                 )
-            elif match[2].endswith("index") and f"{match[1]}.log" not in names:
+            elif match[2] not in ("log", "snapshot") and f"{match[1]}.log" not in names:
                 mark, base = self.facts.mark, int(match[1])
                 if mark is not None and not mark.start_offset <= base < mark.promised:
                     # Between the files of one segment: its first or its last moment, as a kill may
                     # leave it or a live writer show it.
                     self._book.note(
                         path,
-                        "an index of a segment that is being begun or removed",
+                        "a file of a segment that is being begun or removed",
                         "nothing to do: the next writer ends it",
                     )
                 else:
                     self._book.warn(
                         path,
-                        "an index without its segment",
+                        "a file without its segment",
                         "nothing to do: it is removed when the log is next opened for writing",
                     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Final
 
 from pyreplog.errors import StorageError
@@ -63,6 +64,10 @@ class PartitionCheck(FolderCheck):
         #: Where the next writer ends the log; -1: not before its last batch.
         self._torn_from = -1
         self._unavailable = ""
+        # The recorded gaps of the present segment: start -> end.
+        self._gaps: Mapping[int, int] = {}
+        # In a log whose gaps nobody recorded: how many there are, and how many offsets they hold.
+        self._unrecorded = [0, 0]
 
     def run(self) -> Facts:
         """The small files, then the segments in order."""
@@ -127,6 +132,7 @@ class PartitionCheck(FolderCheck):
         offsets, times, aborted = (
             self._read(f"{stem}{suffix}{swap}") for suffix in (".index", ".timeindex", ".txnindex")
         )
+        self._gaps = self._gaps_of(base, (f"{stem}.gaps{swap}", f"{stem}.gaps"))
         try:
             file = disk.open(path)
         except StorageError as error:
@@ -154,6 +160,10 @@ class PartitionCheck(FolderCheck):
             return
         finally:
             file.close()
+        behind = self._gaps.get(self._expected or 0)
+        if behind is not None:
+            self._miss_up_to(behind)
+            self._expected = behind
         if not damaged:
             index.finish(size)
             time_index.finish(
@@ -166,7 +176,9 @@ class PartitionCheck(FolderCheck):
         if base < expected:
             self._book.damage(path, "it overlaps the segment before it", ANOTHER_COPY, start=base, end=expected)
             return
-        if self._dense:
+        if not self._dense:
+            self._unrecorded = [self._unrecorded[0] + 1, self._unrecorded[1] + base - expected]
+        else:
             self._miss_up_to(base)
             promised = self._promised or 0
             if expected < promised:
@@ -219,7 +231,8 @@ class PartitionCheck(FolderCheck):
                     self._reach_too_far(window, batch, path, following, first=part == base)
                     damaged, part = True, batch.base_offset
             except Broken as broken:
-                after = resume(window, position, expected + 1, broken.size, following=following, dense=self._dense)
+                dense = self._dense and not self._gaps
+                after = resume(window, position, expected + 1, broken.size, following=following, dense=dense)
                 if after is None and following == expected and self._is_settled(expected):
                     self._behind(window, broken, path)
                     return damaged
@@ -283,6 +296,9 @@ class PartitionCheck(FolderCheck):
     def _place(self, window: Window, batch: CheckedBatch, base: int, expected: int, following: int | None) -> None:
         """Compare the batch's offsets, which no checksum covers, with the batches before it. Raise
         :class:`Broken`."""
+        if batch.base_offset > expected and batch.base_offset == self._gaps.get(expected):
+            self._miss_up_to(batch.base_offset)
+            return
         if batch.base_offset < expected or (self._dense and batch.base_offset != expected):
             raise Broken(
                 batch.position, f"a batch says that it begins at offset {batch.base_offset}, and {expected} is next", 0
@@ -296,6 +312,7 @@ class PartitionCheck(FolderCheck):
                     f"a batch says that it begins at offset {batch.base_offset}, and those behind it do not",
                     0,
                 )
+            self._unrecorded = [self._unrecorded[0] + 1, self._unrecorded[1] + batch.base_offset - expected]
             self._producers.exact = False
 
     def _reach_too_far(
@@ -510,7 +527,11 @@ class PartitionCheck(FolderCheck):
             before = entry.last_offset
 
     def _reach_snapshots(self, offset: int) -> None:
-        """Compare with every producer snapshot up to ``offset``, which is where the batches are now."""
+        """Compare with every producer snapshot up to ``offset``, which is where the batches are now, unless compaction
+        may have changed their timestamps."""
+        if self.facts.mark is not None and self.facts.mark.is_compacted:
+            self._producers.exact = False
+            return
         while self._snapshots and self._snapshots[0][0] <= offset:
             at, name = self._snapshots.pop(0)
             data = self._read(name)
@@ -540,6 +561,10 @@ class PartitionCheck(FolderCheck):
                 )
 
     def _end(self, bases: dict[int, str]) -> None:
+        if self._unrecorded[0]:
+            count, size = self._unrecorded
+            text = f"{size} offsets are missing in {count} gaps, and no file says whether compaction removed them"
+            self._book.note(self._path, f"{text} (a broker writes none): lost records would look the same")
         if self._unavailable:
             self._book.note(self._path, self._unavailable)
         if (

@@ -65,6 +65,7 @@ class Slot(NamedTuple):
     is_adopted: bool
     is_poisoned: bool
     is_reported: bool
+    is_compacted: bool
 
     @property
     def promised(self) -> int:
@@ -134,9 +135,9 @@ def slot_of(data: bytes) -> Slot:
     magic, version, flags, sequence, synced, watermark, start, partition, epochs_crc, topic_id, crc = _SLOT.unpack(data)
     if crc32c(data[:-4]) != crc:
         raise Unreadable("its checksum does not match")
-    if magic != b"RLMK" or version != 1 or flags & ~0x1F:
+    if magic != b"RLMK" or version != 1 or flags & ~0x3F:
         raise Unreadable(f"magic {magic!r}, version {version}, flags {flags:#x} are not known")
-    bits = [bool(flags >> bit & 1) for bit in range(5)]
+    bits = [bool(flags >> bit & 1) for bit in range(6)]
     return Slot(sequence, synced, watermark, start, partition, epochs_crc, uuid_text(topic_id), *bits)
 
 

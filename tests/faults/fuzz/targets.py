@@ -10,13 +10,17 @@ from random import Random
 from typing import Any, Final, cast
 
 from pyreplog._core import (
+    BatchCleaner,
+    BatchWalk,
     ColumnsBuilder,
+    KeyMap,
     OffsetIndex,
     RecordBatch,
     SegmentScanner,
     TimeIndex,
     TimeSearch,
     crc32c,
+    find_gaps,
     find_offset,
     find_producers,
     find_timestamp,
@@ -29,6 +33,7 @@ from pyreplog.controller.state import decode
 from pyreplog.errors import ConfigError, CorruptError, InvalidRequestError, InvalidTimestampError, ProtocolError
 from pyreplog.log.clean_shutdown import read_farewell
 from pyreplog.log.epochs import EpochCache
+from pyreplog.log.gaps import Gaps, format_gaps, parse_gaps
 from pyreplog.log.identity import decode_uuid, parse_properties
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME
 from pyreplog.log.mark import MarkState, parse_mark
@@ -42,6 +47,7 @@ from pyreplog.record.compression import decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
 from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Broken, node_list, resume, small_file, states, walk
+from pyreplog.verify.gaps import recorded_gaps
 from pyreplog.verify.readers import ReaderEntry, reader_file
 from pyreplog.verify.states import Unreadable
 from pyreplog.wire.binary import Reader, Writer
@@ -307,6 +313,57 @@ def _snapshots() -> list[bytes]:
     ]
 
 
+def _cleaned_batches() -> list[bytes]:
+    one = bytes(batch(5, base_offset=3))
+    return [one, one + bytes(batch(5, base_offset=20)), bytes(batch(1, codec=1)), one[:80]]
+
+
+def _run_cleaner(data: bytes) -> tuple[int, int]:
+    """The map of keys and the copy of a pass: the copy is whole batches, whose gaps are found."""
+    keys = KeyMap(24 * 8, bytes(16))
+    why = keys.note(BatchWalk(0), data, 2)
+    cleaner = BatchCleaner(keys, keys.latest + 1, keys.latest + 1, 5000, True, len(data) + 64)
+    copied = cleaner.clean(BatchWalk(0), data)
+    left = cleaner.take()
+    for one in split(left):
+        one.check_crc()
+        one.check_records()
+    find_gaps(left, 0)
+    assert cleaner.records_kept <= cleaner.records_read
+    return why, copied
+
+
+def _gaps() -> list[bytes]:
+    return [format_gaps(0, Gaps(bounds)) for bounds in ((), (0, 5), (3, 5, 9, 2**33), range(0, 40, 2))]
+
+
+def _seal_gaps(data: bytes, _: Random) -> bytes:
+    """With the right checksum."""
+    return data[:-4] + crc32c(data[:-4]).to_bytes(4, "big")
+
+
+def _run_gaps(data: bytes) -> int:
+    """The library and the independent checker read the same, or both refuse it."""
+    try:
+        theirs = recorded_gaps(data, 0)
+    except states.Unreadable:
+        theirs = None
+    if theirs is None:
+        try:
+            parse_gaps(data, 0)
+        except CorruptError:
+            return 0
+        raise AssertionError("only the checker refuses it")
+    ours = parse_gaps(data, 0)
+    bounds = list(ours.bounds)
+    assert dict(zip(bounds[::2], bounds[1::2], strict=True)) == theirs
+    assert bounds == sorted(set(bounds))
+    for start, end in list(theirs.items())[:20]:
+        assert ours.behind(start) == end == ours.behind(end - 1)
+        assert ours.behind(end) == end
+    return min(len(theirs), 7)
+
+
 def _aborted() -> list[bytes]:
     return [path.read_bytes() for path in sorted((unit("clean-4.1.0") / "data" / "txn-0").glob("*.txnindex"))]
 
@@ -529,6 +586,8 @@ TARGETS: Final = (
     Target(
         "snapshot", _snapshots, lambda data: min(len(parse_producers(data, "x")), 4), (CorruptError,), 4, seal_snapshot
     ),
+    Target("cleaner", _cleaned_batches, _run_cleaner, (CorruptError,), 8, seal_batch),
+    Target("gaps", _gaps, _run_gaps, (CorruptError,), 8, _seal_gaps),
     Target("aborted", _aborted, lambda data: min(len(parse_aborted(data, 0, "x")), 4), (CorruptError,), 4),
     Target("compression", _packed, _run_packed, (CorruptError,), 4),
     Target("wire", _messages, _run_message, (ProtocolError,), 4),

@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 import pyreplog
@@ -312,24 +313,36 @@ def records_in(data: memoryview) -> list[Record]:
     return RecordBatch(data).records()
 
 
-def test_e075_nothing_is_compacted(tmp_path: Path) -> None:
-    """No topic can be told to be compacted, so that a record without a key never gets into one. Kafka refuses such
-    a record with its index where a topic is compacted; here nothing compacts, so the setting itself is refused,
-    rather than taken and not kept. Where a folder of Kafka's is compacted already, its records are read, and a
-    leader's are appended as they are."""
-    for policy in ("compact", "compact,delete"):
-        with pytest.raises(ConfigError, match=r"cleanup\.policy is .*; it must be delete: pyreplog never compacts"):
-            pyreplog.open_log(tmp_path / "log", config={"cleanup.policy": policy})
-    assert not (tmp_path / "log").exists()
-    with pyreplog.open_log(tmp_path / "log", config={"cleanup.policy": "delete"}) as log:
+def test_e075_a_compacted_log_takes_no_record_without_a_key(tmp_path: Path) -> None:
+    """At every door, and with the record's index; nothing of the append is taken. A log that has such records
+    becomes compacted only if it may drop them."""
+    config = {"cleanup.policy": "compact"}
+    with pyreplog.open_log(tmp_path / "log", config=config) as log:
         log.append(b"kept", key=b"k")
         log.append(None, key=b"k")
-        log.append(b"without a key")
-        assert [(record.key, record.value) for record in log] == [
-            (b"k", b"kept"),
-            (b"k", None),
-            (None, b"without a key"),
-        ]
+        for refused in (
+            lambda: log.append(b"v"),
+            lambda: log.append(b"v", wait=False),
+            lambda: log.append_nowait(b"v"),
+            lambda: log.append_many([b"v"]),
+            lambda: log.append_many([b"v", b"w"], keys=[b"k", None]),
+            lambda: log.append_many([b"v", b"w"], keys=[b"k", None], wait=False),
+            lambda: log.append_arrow(pa.table({"value": [b"v"]})),
+            lambda: log.append_arrow(pa.table({"key": [b"k", None], "value": [b"v", b"w"]})),
+            lambda: log.append_arrow(pa.table({"key": [b"k", None], "value": [b"v", b"w"]}), wait=False),
+        ):
+            with pytest.raises(pyreplog.InvalidRequestError, match="record [01] has no key"):
+                refused()
+        assert [(record.key, record.value) for record in log] == [(b"k", b"kept"), (b"k", None)]
+        assert log.end_offset == 2
+    with pyreplog.open_log(tmp_path / "other") as log:
+        log.append(b"v", key=b"k")
+        log.append(b"without")
+    with pytest.raises(ConfigError, match="without a key at offset 1, so it cannot become compacted"):
+        pyreplog.open_log(tmp_path / "other", config=config)
+    with pyreplog.open_log(tmp_path / "other", config={**config, "compact.unkeyed": "drop"}) as log:
+        assert log.compact().unkeyed_dropped == 1
+        assert [record.offset for record in log.read(0)] == [0]
 
 
 @pytest.mark.parametrize("codec", [0, 4])

@@ -21,6 +21,7 @@ from pyreplog.controller.image_store import StoredEnd, StoredMark, encode_mark, 
 from pyreplog.controller.state import decode, encode
 from pyreplog.log import Log, LogRoot
 from pyreplog.log.backup_note import BackupNote, write_backup_note
+from pyreplog.log.gaps import Gaps, format_gaps
 from pyreplog.log.node_list import format_nodes
 from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
@@ -335,6 +336,9 @@ def queue_journal() -> dict[str, bytes]:
     return {f"queue/{name}": data[start:end] for name, (start, end) in QUEUE_PARTS.items()}
 
 
+GAPS: Final = Gaps((0, 5, 6, 7), dropped_tombstone=3)
+
+
 NODES: Final = {1: "/disk1/n1", 2: "/disk2/\udcff n2", 3: "node-3"}
 
 
@@ -355,6 +359,7 @@ def golden() -> dict[str, bytes]:
         **queue_journal(),
         "nodes/cluster/replog.nodes": format_state(format_nodes(NODES)),
         "nodes/node/replog.nodes": format_state(format_nodes({}, "/srv/data")),
+        f"gaps/{0:020}.gaps": format_gaps(0, GAPS),
         "import/replog.import": format_state(format_places(IMPORTS)),
         "controller/replog.controller": encode(decode(controller, "golden")),
         "record_batch/nulls.batch": vectors.A2_NULLS,

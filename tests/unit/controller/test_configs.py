@@ -124,7 +124,7 @@ def test_descriptions_name_the_source() -> None:
         ({"min_insync_replicas": "0"}, "from 1"),
         ({"durability": "os"}, "create"),
         ({"durability": "maybe"}, "must be one of sync, os"),
-        ({"cleanup_policy": "compact"}, "must be delete"),
+        ({"cleanup_policy": "compact"}, "takes only delete"),
     ],
 )
 @pytest.mark.parametrize("name", ["t", CLUSTER])

@@ -126,10 +126,31 @@ def test_a_misspelt_value_is_told_the_right_one(key: str, value: str, words: str
         LogConfig.from_mapping({key: value})
 
 
-def test_kafkas_cleanup_policy_is_taken_where_it_is_kept() -> None:
-    """``delete`` is what retention does; whoever asks for compaction is told that there is none."""
+def test_kafkas_cleanup_policy_is_taken_as_kafka_takes_it() -> None:
+    """In any order and with spaces; whoever misspells it is told."""
     assert LogConfig.from_mapping({"cleanup.policy": "delete"}) == LogConfig()
-    with pytest.raises(
-        ConfigError, match=r"cleanup\.policy is 'compact'; it must be delete: pyreplog never compacts a log"
-    ):
-        LogConfig.from_mapping({"cleanup.policy": "compact"})
+    both = LogConfig.from_mapping({"cleanup.policy": "delete, compact"})
+    assert both.to_mapping() == {"cleanup.policy": "compact,delete"}
+    assert both.compacts
+    assert both.deletes
+    assert not LogConfig(cleanup_policy="compact").deletes
+    with pytest.raises(ConfigError, match=r"cleanup\.policy is 'compat'; it must be one of .*did you mean 'compact'"):
+        LogConfig.from_mapping({"cleanup.policy": "compat"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"min.cleanable.dirty.ratio": "half"}, "must be a number"),
+        ({"min.cleanable.dirty.ratio": 1.5}, "from 0 to 1"),
+        ({"min.cleanable.dirty.ratio": True}, "from 0 to 1"),
+        ({"max.compaction.lag.ms": 0}, "from 1"),
+        ({"min.compaction.lag.ms": 10, "max.compaction.lag.ms": 9}, "must be at most max.compaction.lag.ms, 9"),
+        ({"compact.unkeyed": "keep"}, "must be one of refuse, drop"),
+        ({"log.cleaner.dedupe.buffer.size": 8}, "from 48"),
+    ],
+)
+def test_settings_of_compaction_are_checked(settings: dict[str, object], words: str) -> None:
+    """Each names its key and its limits."""
+    with pytest.raises(ConfigError, match=words):
+        LogConfig.from_mapping(settings)

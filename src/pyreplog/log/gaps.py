@@ -1,0 +1,178 @@
+"""The gaps that compaction left in one segment, ``.gaps``: which offsets have no batch any more.
+
+Without this file nothing would tell a removed batch from a lost one. It is one of the segment's files: it is written
+before the segment takes its place, and is renamed and removed with it. It counts only if the log's mark says that
+the log was compacted by this library, so that a folder which a broker wrote to since does not use it.
+
+Format (docs/internals/format/gaps.md), big-endian::
+
+    magic "RLGP" | version | zero | base offset | tombstone | count | pairs of (distance, length) | crc
+       4 bytes   |    2    |   2  |      8      |     8     |   4   |      4 and 4 each          |  4
+
+``tombstone`` is the highest offset of a tombstone that compaction dropped from the segment, -1 if it dropped none.
+``distance`` is from the end of the gap before, or from the base offset. A gap longer than 2^32 - 1 offsets takes
+several pairs. The checksum is the CRC-32C of all bytes before it.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Final
+
+from pyreplog._core import LOG_OVERHEAD, crc32c, find_gaps
+from pyreplog.errors import CorruptError
+from pyreplog.log.layout import GAPS_SUFFIX, INT64_MAX, SCAN_CHUNK_SIZE, join, segment_name
+from pyreplog.log.snapshot import read_there
+from pyreplog.ports import Disk, File
+from pyreplog.record import size_of
+
+# On disk: never change.
+_MAGIC: Final = b"RLGP"
+_VERSION: Final = 1
+_HEADER: Final = struct.Struct(">4sHHqqI")
+_CRC: Final = struct.Struct(">I")
+_PAIR_SIZE: Final = 8
+_LENGTH_MAX: Final = 2**32 - 1
+
+GAPS_SIZE_MAX: Final = 512 << 20
+"""A larger file counts as damaged."""
+
+
+class Gaps:
+    """The gaps of one segment, by rising offsets. Immutable."""
+
+    __slots__ = ("_bounds", "dropped_tombstone")
+
+    def __init__(self, bounds: Iterable[int] = (), dropped_tombstone: int = -1) -> None:
+        """``bounds``: start and end of each gap; a gap that begins at the end of the one before is joined with it."""
+        #: The highest offset of a tombstone that was dropped from the segment; -1 if none was.
+        self.dropped_tombstone = dropped_tombstone
+        joined = array("q")
+        for index, offset in enumerate(bounds):
+            if index % 2 == 0 and joined and joined[-1] == offset:
+                joined.pop()
+            else:
+                joined.append(offset)
+        self._bounds = joined
+
+    def __len__(self) -> int:
+        return len(self._bounds) // 2
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Gaps)
+            and self._bounds == other._bounds
+            and self.dropped_tombstone == other.dropped_tombstone
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def bounds(self) -> array[int]:
+        """Start and end of each gap, one after the other. Do not change it."""
+        return self._bounds
+
+    @property
+    def count(self) -> int:
+        """The number of offsets in all gaps."""
+        return sum(self._bounds[1::2]) - sum(self._bounds[::2])
+
+    def behind(self, offset: int) -> int:
+        """Return the end of the gap that holds ``offset``; ``offset`` itself if no gap does."""
+        index = bisect_right(self._bounds, offset)
+        return self._bounds[index] if index % 2 else offset
+
+    def within(self, start: int, end: int) -> int:
+        """Return how many offsets from ``start`` to below ``end`` are in gaps."""
+        bounds, found = self._bounds, 0
+        index = bisect_right(bounds, start)
+        index -= index % 2
+        while index < len(bounds) and bounds[index] < end:
+            found += max(min(bounds[index + 1], end) - max(bounds[index], start), 0)
+            index += 2
+        return found
+
+    def below(self, offset: int) -> Gaps:
+        """Return the gaps that begin below ``offset``, for a segment that is cut there."""
+        count = bisect_right(self._bounds, offset - 1)
+        kept = self._bounds[: count - count % 2]
+        if count % 2:
+            kept.extend((self._bounds[count - 1], offset))
+        return Gaps(kept, min(self.dropped_tombstone, offset - 1))
+
+
+def format_gaps(base_offset: int, gaps: Gaps) -> bytes:
+    """Return the content of the file."""
+    numbers = array("I")
+    if numbers.itemsize != 4:  # pragma: no cover (no platform that we know)
+        raise AssertionError("the array type I has 4 bytes")
+    end = base_offset
+    bounds = gaps.bounds
+    for slot in range(0, len(bounds), 2):
+        distance, length = bounds[slot] - end, bounds[slot + 1] - bounds[slot]
+        while length > _LENGTH_MAX:
+            numbers.extend((distance, _LENGTH_MAX))
+            distance, length = 0, length - _LENGTH_MAX
+        numbers.extend((distance, length))
+        end = bounds[slot + 1]
+    count = len(numbers) // 2
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    content = _HEADER.pack(_MAGIC, _VERSION, 0, base_offset, gaps.dropped_tombstone, count) + numbers.tobytes()
+    return content + _CRC.pack(crc32c(content))
+
+
+def parse_gaps(content: bytes, base_offset: int, path: str = "") -> Gaps:
+    """Return the gaps in the content of the file of the segment at ``base_offset``. Raises :class:`CorruptError`."""
+    if len(content) < _HEADER.size + _CRC.size:
+        raise CorruptError(f"a file of gaps with {len(content)} bytes is cut off", file=path)
+    magic, version, _, base, tombstone, count = _HEADER.unpack_from(content)
+    body = memoryview(content)[: -_CRC.size]
+    if magic != _MAGIC or _CRC.unpack_from(content, len(body))[0] != crc32c(body):
+        raise CorruptError("a file of gaps has a wrong checksum", file=path)
+    if version != _VERSION:
+        raise CorruptError(f"a file of gaps has version {version}, expected {_VERSION}", file=path)
+    if base != base_offset or len(body) != _HEADER.size + count * _PAIR_SIZE:
+        raise CorruptError(f"a file of gaps is of another segment, at {base}", file=path)
+    numbers = array("I", bytes(body[_HEADER.size :]))
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    bounds = list(accumulate(numbers, initial=base_offset))[1:]
+    if bounds and (bounds[-1] > INT64_MAX or 0 in numbers[1::2]):
+        raise CorruptError("a file of gaps has an empty gap or passes the greatest offset", file=path)
+    return Gaps(bounds, tombstone)
+
+
+def read_gaps(disk: Disk, directory: str, base_offset: int, name: str = "") -> Gaps | None:
+    """Return the gaps of the segment at ``base_offset``; None if it has no such file. ``name``: the file, if it does
+    not have its usual name. Raises :class:`CorruptError`, :class:`StorageError`."""
+    path = join(directory, name or segment_name(base_offset, GAPS_SUFFIX))
+    if disk.stat(path) is None:
+        return None
+    return parse_gaps(read_there(disk, path, "a file of gaps", GAPS_SIZE_MAX), base_offset, path)
+
+
+def unrecorded_gap(file: File, size: int, base_offset: int, gaps: Gaps) -> tuple[int, int, int] | None:
+    """Return (position, start, end) of the first gap between the batches in the first ``size`` bytes of ``file``, a
+    segment at ``base_offset``, that is not in ``gaps``; None if there is none. ``position`` is that of the chunk with
+    the batch behind it. REQUIRES whole batches."""
+    position, expected, want = 0, base_offset, SCAN_CHUNK_SIZE
+    while position < size:
+        data = file.read_at(position, min(want, size - position))
+        whole, length = 0, 0
+        while whole + LOG_OVERHEAD <= len(data) and whole + (length := size_of(data[whole:])) <= len(data):
+            whole += length
+        if not whole:
+            want = max(length, SCAN_CHUNK_SIZE)
+            continue
+        found, end = find_gaps(data[:whole], expected)
+        for start, stop in found:
+            if gaps.behind(start) != stop:
+                return position, start, stop
+        expected, position, want = end, position + whole, SCAN_CHUNK_SIZE
+    return None
