@@ -49,7 +49,8 @@ class SnapshotSchedule:
 
     @property
     def _has_news(self) -> bool:
-        return self._committed.image.offset >= self._latest_end
+        # A server that starts from a stored image does not know the high watermark again yet.
+        return self._latest_end <= self._committed.image.offset < self._raft.high_watermark
 
     @property
     def _latest_end(self) -> int:
