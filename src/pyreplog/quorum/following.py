@@ -149,8 +149,11 @@ class Followers(Elections):
         if data.diverging_epoch is not None:
             self.truncate_diverging(data.diverging_epoch)
         elif data.snapshot_id is not None and data.snapshot_id.end_offset >= 0:
-            self.storage.begin_install(data.snapshot_id)
-            role.snapshot = SnapshotFetch(data.snapshot_id)
+            if self.may_install(data.snapshot_id):
+                self.storage.begin_install(data.snapshot_id)
+                role.snapshot = SnapshotFetch(data.snapshot_id)
+            else:
+                self.back_off(self.config.retry_backoff_ms)
         elif self._append(data):
             self.take_high_watermark(data.high_watermark)
 
@@ -201,6 +204,12 @@ class Followers(Elections):
         return min(own.start_offset, end_offset, end)
 
     # -- snapshots --
+
+    def may_install(self, snapshot_id: SnapshotId) -> bool:
+        """Return whether a snapshot is newer than this log, which it replaces: records that this
+        voter acknowledged are not dropped for older ones."""
+        storage = self.storage
+        return (snapshot_id.epoch, snapshot_id.end_offset) > (storage.last_epoch, storage.end_offset)
 
     def _fetch_snapshot(self, role: Following, wanted: SnapshotFetch) -> None:
         part = FetchSnapshotPartition(0, self.epoch, wanted.snapshot_id, wanted.position, self.fetching_directory())

@@ -12,7 +12,7 @@ import pytest
 
 from pyreplog.testing.quorum import QuorumFaultRates, QuorumTotals, QuorumWorld
 
-SEEDS = 64
+SEEDS = 32
 GROUPS = 2
 SOAK_SEEDS = 1200
 SOAK_GROUPS = 4
@@ -26,14 +26,19 @@ def test_seeds(group: int, record_property: Callable[[str, object], None]) -> No
     """No invariant breaks under any seed; a group of seeds meets every fault, and each that hits one node hits a
     leader."""
     totals = QuorumTotals()
+    through_bytes = replacing = 0
     begun = time.process_time()
     for seed in range(group, SEEDS, GROUPS):
         world = QuorumWorld(seed)
         world.run()
         totals.add(world)
+        through_bytes += world.options.through_bytes
+        replacing += world.options.config.auto_replace
     record_property("simulation", totals.text(time.process_time() - begun))
     assert totals.events >= EVENTS_MIN * totals.seeds
     assert not [kind for kind in QuorumFaultRates.kinds() if kind not in totals.faults], "these never happened"
+    assert through_bytes
+    assert replacing
     assert totals.on_leader.keys() >= {"kill", "power_loss", "clean_restart", "wipe", "isolate", "pause", "io_error"}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pyreplog.quorum import Proved, RaftNode
+from pyreplog.quorum import Proved, RaftNode, SnapshotInstalled
 from pyreplog.testing.known_bad.quorum import QUORUM_VARIANTS
 from pyreplog.testing.quorum import QuorumWorld
 from tests.replication.quorum.quorum_stage import QuorumStage
@@ -79,11 +79,34 @@ def early_change(node_class: type[RaftNode]) -> None:
     assert not leader.may_change_voters(leader.role)  # type: ignore[arg-type]
 
 
+def older_snapshot(node_class: type[RaftNode]) -> None:
+    """A leader names a snapshot that ends below what a follower has acknowledged: the follower keeps its log (43)."""
+    stage = QuorumStage(3, node_class=node_class)
+    leader = stage.elect(1)
+    stage.append(1, b"a")
+    stage.settle()
+    leader.write_snapshot(leader.high_watermark, [b"a"])
+    older = leader.latest_snapshot
+    stage.append(1, b"b")
+    stage.settle()
+    stage.held = lambda letter: letter.kind == "FetchResponse" and letter.target == 2
+    stage.append(1, b"c")
+    stage.settle()
+    (letter,) = stage.letters("FetchResponse", 1, 2)
+    part = letter.body.responses[0].partitions[0]
+    part.snapshot_id, part.records = older, None
+    stage.heal()
+    stage.run(1000)
+    assert stage.values(2)[-2:] == [b"b", b"c"]
+    assert not [one for one in stage.effects[2] if isinstance(one, SnapshotInstalled)]
+
+
 SCHEDULES: dict[str, Callable[[type[RaftNode]], None]] = {
     "NeverResigns": cut_off_leader,
     "NoPreVote": returning_node,
     "ProvesAlone": read_of_a_deposed_leader,
     "ChangesBeforeOwnCommit": early_change,
+    "InstallsOverNewer": older_snapshot,
 }
 
 

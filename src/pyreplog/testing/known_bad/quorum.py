@@ -202,6 +202,14 @@ class CommitsWithHalf(RaftNode):
         return self.may_commit(role, offset) and self.raise_high_watermark(offset)
 
 
+class InstallsOverNewer(RaftNode):
+    """A follower takes every snapshot that its leader names, also in place of newer records that it acknowledged."""
+
+    def may_install(self, snapshot_id: Any) -> bool:
+        """Compare nothing."""
+        return True
+
+
 class NeverResigns(RaftNode):
     """A leader that hears from no majority leads on for ever (KAFKA-15489)."""
 
@@ -228,6 +236,7 @@ QUORUM_VARIANTS: Final[dict[str, type[RaftNode]]] = {
         TruncatesBelowWatermark,
         LeadsOnInItsEpoch,
         CommitsWithHalf,
+        InstallsOverNewer,
         NeverResigns,
     )
 }

@@ -108,7 +108,7 @@ def _faults(random: Random) -> QuorumFaultRates:
 
 def _config(random: Random) -> QuorumConfig:
     fetch_timeout_ms = random.choice([200, 500, 2000])
-    return QuorumConfig(
+    config = QuorumConfig(
         election_timeout_ms=random.choice([100, 300, 1000]),
         fetch_timeout_ms=fetch_timeout_ms,
         request_timeout_ms=random.choice([fetch_timeout_ms // 2, fetch_timeout_ms]),
@@ -117,3 +117,5 @@ def _config(random: Random) -> QuorumConfig:
         segment_bytes=random.choice([4096, 64 << 20]),
         auto_join=random.random() < 0.2,
     )
+    # A node with an empty folder that takes the vote from its earlier one must join by itself, too.
+    return config._replace(auto_join=True, auto_replace=True) if random.random() < 0.3 else config

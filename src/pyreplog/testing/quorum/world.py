@@ -18,14 +18,16 @@ from pyreplog.ports import Address
 from pyreplog.quorum import RaftNode, Voter, VoterSet
 from pyreplog.testing.checkers import InvariantBroken
 from pyreplog.testing.clock import SimClock
-from pyreplog.testing.network import SimNetwork
+from pyreplog.testing.network import SimNetwork, materialise
 from pyreplog.testing.options import differing
 from pyreplog.testing.quorum.machine import QuorumMachine
 from pyreplog.testing.quorum.model import QuorumModel, VoterKey
 from pyreplog.testing.quorum.nemesis import QuorumNemesis
 from pyreplog.testing.quorum.operator import OPERATOR_ADDRESS, QuorumOperator
 from pyreplog.testing.quorum.options import QuorumWorldOptions
-from pyreplog.wire import Response
+from pyreplog.wire import Request, Response
+from pyreplog.wire.binary import Reader, Writer
+from pyreplog.wire.codec import decode_value, encode_value
 
 __all__ = ["QuorumWorld"]
 
@@ -53,7 +55,12 @@ class QuorumWorld:
         self.options = options if options is not None else QuorumWorldOptions.drawn(Random(seed))
         self.node_class = node_class
         self.clock = SimClock()
-        self.network = SimNetwork(self.clock, Random(self.random.getrandbits(64)), self.options.network)
+        self.network = SimNetwork(
+            self.clock,
+            Random(self.random.getrandbits(64)),
+            self.options.network,
+            materialise=through_bytes if self.options.through_bytes else materialise,
+        )
         self.model = QuorumModel(self.broken)
         self.events: list[str] = []
         """Every action on the quorum with its time, in words."""
@@ -350,6 +357,16 @@ class QuorumWorld:
         options = self.options
         return (
             f"seed {self.seed}: {options.voters} voters, {options.observers} observers, {options.safety_ms} ms,"
-            f" an operation each {options.append_interval_ms} ms\n"
+            f" an operation each {options.append_interval_ms} ms{', through bytes' if options.through_bytes else ''}\n"
             f"  {options.network}\n  {options.faults}\n  {options.config}"
         )
+
+
+def through_bytes(message: object) -> object:
+    """Return a message with the body that its bytes in Kafka's protocol have."""
+    if not isinstance(message, Request | Response):
+        return materialise(message)
+    out = Writer()
+    encode_value(out, message.body)
+    body = decode_value(Reader(b"".join(out.parts())), type(message.body))
+    return type(message)(message.source, message.correlation_id, body)
