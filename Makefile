@@ -24,7 +24,7 @@ help:
 	@echo "make test-spark  the tests of Spark with PySpark 4.0, 4.1, 4.2 and the installed one (SPARKS=... chooses others)"
 	@echo "make check     ruff, mypy --strict, stubtest, layers, cython-lint, spelling, kernels with -Werror"
 	@echo "make sanitize  unit tests on a core built with ASan and UBSan"
-	@echo "make soak      crash points, kills, flips, fuzzing and simulated clusters for MINUTES=10, counted in docs/soak.csv"
+	@echo "make soak      crash points, kills, flips, fuzzing, simulated clusters and quorums for MINUTES=10, counted in docs/soak.csv"
 	@echo "make soak-power  real power cuts on ext4 and XFS at every I/O call of a log, and replays of what it wrote, block by block; as root"
 	@echo "               (CUTS='--share 10' for a part of the first, BLOCKS='--states 50' of the second)"
 	@echo "make bench     the figures, as a table"

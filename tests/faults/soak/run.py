@@ -48,6 +48,8 @@ COLUMNS: Final = (
     "recoveries",
     "recovery_refusals",
     "whole",
+    "quorum_seeds",
+    "quorum_events",
 )
 COUNTED: Final = {
     "crash_points": "crash points",
@@ -64,6 +66,8 @@ COUNTED: Final = {
     "sim_seeds": "simulated clusters",
     "sim_events": "events in them",
     "sim_faults": "faults in them",
+    "quorum_seeds": "simulated metadata quorums alone",
+    "quorum_events": "events of theirs",
     "states": "states explored",
     "found": "known-bad rules found by walking",
 }
@@ -141,6 +145,19 @@ def simulation(seconds: float, seed: int) -> Part:
         counts["sim_seeds"] += SIM_SEEDS
         counts["sim_events"] += number(r"seeds, ([\d,]+) events", text)
         counts["sim_faults"] += number(r"([\d,]+) faults and", text) + number(r"faults and ([\d,]+) of messages", text)
+        first += SIM_SEEDS
+    return Part(counts, {})
+
+
+def quorum(seconds: float, seed: int) -> Part:
+    """Simulated metadata quorums without brokers, seed after seed."""
+    until = time.monotonic() + seconds
+    counts = {"quorum_seeds": 0, "quorum_events": 0}
+    first = 1_000_000 + seed * 10_007
+    while time.monotonic() < until:
+        text = run(["pyreplog.testing", "--quorum", "--seed", str(first), "--count", str(SIM_SEEDS)])
+        counts["quorum_seeds"] += SIM_SEEDS
+        counts["quorum_events"] += number(r"seeds, ([\d,]+) events", text)
         first += SIM_SEEDS
     return Part(counts, {})
 
@@ -268,13 +285,14 @@ def main() -> int:
     # whole.
     whole = seconds * arguments.jobs
     parts = (
-        ("crash points", lambda: crashes(whole * 0.30, seed)),
-        ("fuzz", lambda: fuzzing(whole * 0.20, seed, arguments.executions)),
-        ("flips", lambda: flips(whole * 0.13, seed)),
-        ("kills", lambda: kills(whole * 0.13, seed)),
-        ("simulation", lambda: simulation(whole * 0.10, seed)),
-        ("exploration", lambda: exploration(whole * 0.08, seed)),
-        ("museum", lambda: museum(whole * 0.06, seed)),
+        ("crash points", lambda: crashes(whole * 0.25, seed)),
+        ("fuzz", lambda: fuzzing(whole * 0.17, seed, arguments.executions)),
+        ("flips", lambda: flips(whole * 0.12, seed)),
+        ("kills", lambda: kills(whole * 0.12, seed)),
+        ("simulation", lambda: simulation(whole * 0.18, seed)),
+        ("quorum", lambda: quorum(whole * 0.04, seed)),
+        ("exploration", lambda: exploration(whole * 0.07, seed)),
+        ("museum", lambda: museum(whole * 0.05, seed)),
     )
     counts: dict[str, int] = {"lost": 0, "wrong": 0}
     there: dict[str, int] = {}
