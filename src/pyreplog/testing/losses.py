@@ -23,6 +23,7 @@ class _World(Protocol):
     @property
     def image(self) -> MetadataImage: ...
     def partitions(self) -> Sequence[tuple[TopicPartition, PartitionKey, PartitionImage]]: ...
+    def has_copy(self, node_id: int, topic_partition: TopicPartition) -> bool: ...
     def log_of(self, node_id: int, key: PartitionKey) -> Log | UnloadedLog | None: ...
     def is_registered(self, node_id: int) -> bool: ...
     def topic_options(self, name: str) -> TopicOptions: ...
@@ -48,7 +49,8 @@ class CopyLosses:
         """Return whether the table still holds after these nodes lose power (or their disks).
 
         It holds if at most ``min.insync.replicas`` - 1 copies of each partition may lack something
-        at a time, and the controller can count on one copy that lacks nothing.
+        at a time, and the controller can count on one copy that lacks nothing. A replica that has not made its copy
+        yet may die before that, and cannot prove then that it lacks nothing.
         """
         self._forget_complete_copies()
         for name, key, partition in self._world.partitions():
@@ -56,11 +58,21 @@ class CopyLosses:
             hit = [one for one in node_ids if one in partition.replicas]
             if (not wiped and options.durability == "sync") or not hit:
                 continue
-            lost = dict.fromkeys([*self.lost.get(name, ()), *hit])
+            unmade = [one for one in partition.replicas if not self._world.has_copy(one, name)]
+            lost = dict.fromkeys([*self.lost.get(name, ()), *hit, *unmade])
             left = [one for one in (*partition.isr, *partition.elr) if one not in lost and self._counts(one, key)]
             if len(lost) > options.min_insync_replicas - 1 or not left:
                 return False
         return True
+
+    def is_whole(self, topic: str) -> bool:
+        """Return whether all copies of a topic are in sync, and none counts as lossy."""
+        self._forget_complete_copies()
+        return all(
+            len(partition.isr) == len(partition.replicas) and not self.lost.get(name)
+            for name, _, partition in self._world.partitions()
+            if name.topic == topic
+        )
 
     def _forget_complete_copies(self) -> None:
         """Forget the losses of each replica whose present incarnation is in sync, so that it holds

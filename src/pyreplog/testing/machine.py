@@ -53,9 +53,11 @@ class _Host(Protocol):
 class Machine:
     """One computer: a disk, and a node on it while it is up."""
 
-    def __init__(self, world: _Host, node_id: int, clock_error_ppm: int = 0) -> None:
+    def __init__(self, world: _Host, node_id: int, clock_error_ppm: int = 0, *, is_broker: bool = True) -> None:
         self.world = world
         self.node_id = node_id
+        self.is_broker = is_broker
+        """Whether the machine has a node; otherwise only a voter of the metadata quorum."""
         self.address = f"node-{node_id}"
         self.clock = MachineClock(world.clock, clock_error_ppm)
         """The machine's own clock: its wall clock may jump, and it may run at another rate than the others."""
@@ -76,11 +78,18 @@ class Machine:
         """A bit of the machine's files was flipped since the node last opened them."""
         self.incarnation_id = ""
         """That of the node's latest start."""
+        self.directory_id = ""
+        """That of the disk, since the machine first started with it."""
         self.starts = 0
         self.shape: tuple[object, ...] = ()
         """The state of the node's logs after its last turn."""
         self._observing = False
         self._random = Random(0)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the process runs."""
+        return self.root is not None
 
     @property
     def server_address(self) -> Address:
@@ -105,17 +114,19 @@ class Machine:
         self._random = Random(self.world.random.getrandbits(64))
         self.root = self.world.open_root(self, self._random)
         self.incarnation_id = self.root.incarnation_id
+        self.directory_id = self.root.directory_id
 
     def run(self) -> None:
         """Start the quorum server, if the world has a quorum, and the node. REQUIRES an open root."""
         world = self.world
         assert self.root is not None
         self.server = world.open_server(self, self._random)
-        self.transport = world.network.endpoint()
-        self.node = world.make_node(self, self._random)
-        self.shape = ()
-        world.node_started(self)
-        self.rotten = self.rotten and bool(self.root.damaged)
+        if self.is_broker:
+            self.transport = world.network.endpoint()
+            self.node = world.make_node(self, self._random)
+            self.shape = ()
+            world.node_started(self)
+            self.rotten = self.rotten and bool(self.root.damaged)
 
     def fail_disk(self, kind: str, path: str, *, error: int) -> None:
         """Let the next such call of the disk fail; the node may leave in the middle of a turn."""
@@ -133,7 +144,8 @@ class Machine:
             self._observing = False
 
     def _end(self, how: str) -> None:
-        self.world.node_stopping(self, how)
+        if self.is_broker:
+            self.world.node_stopping(self, how)
         self.paused = False
         self.disk.clear_faults()
         self.disk.observer = None
@@ -167,6 +179,8 @@ class Machine:
                 self.disk.kill()
         if self.server is not None:
             self.server.close()
+        if self.node is None and self.root is not None:
+            self.root.close()
         self._forget()
 
     def _forget(self) -> None:
@@ -176,6 +190,7 @@ class Machine:
     def wipe(self) -> None:
         """Replace the disk by an empty one."""
         self.kill(silent=True, how="wipe")
+        self.directory_id = ""
         self.disk = self.world.new_disk(self.clock)
 
     def poll(self) -> None:
@@ -194,7 +209,8 @@ class MachineServer:
     def next_wake_ns(self) -> int | None:
         """When the server is due."""
         machine = self.machine
-        return None if machine.server is None or machine.paused else machine.server.next_wake_ns
+        due_ns = None if machine.server is None or machine.paused else machine.server.next_wake_ns
+        return None if due_ns is None else machine.clock.world_ns(due_ns)
 
     def poll(self) -> None:
         """Give the server one turn."""

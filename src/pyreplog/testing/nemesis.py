@@ -70,7 +70,7 @@ class Nemesis:
             self._resume(machine)
             machine.disk.clear_faults()
             machine.disk.capacity = None
-            if machine.node is not None and machine.disk_failed:
+            if machine.is_up and machine.disk_failed:
                 world.kill(machine.node_id)  # a node that left because of its disk returns with it
         if not world.controller_is_up:
             world.start_controller()
@@ -97,21 +97,21 @@ class Nemesis:
     def _note_hits(self, kind: str, active: int) -> None:
         """Count a fault that struck the node of the active controller, or of as many voters as are a majority within
         the longest time that a fault lasts."""
-        hits, voters = self._world.hits, self._world.options.voters
+        hits, voters = self._world.hits, self._world.options.voter_ids
         now = self._world.clock.monotonic_ns()
         struck = self._latest.setdefault(kind, {})
-        struck.update(dict.fromkeys((one for one in self._struck if one <= voters), now))
+        struck.update(dict.fromkeys((one for one in self._struck if one in voters), now))
         since = now - self._rates.lasting_ms * 1_000_000
         found = {
             "the active controller": active >= 0 and active in self._struck,
-            "a majority of the voters": 1 < voters < 2 * sum(at_ns >= since for at_ns in struck.values()),
+            "a majority of the voters": 1 < len(voters) < 2 * sum(at_ns >= since for at_ns in struck.values()),
         }
         for who, is_hit in found.items():
             if is_hit and self._struck:
                 hits[f"{kind} of {who}"] = hits.get(f"{kind} of {who}", 0) + 1
 
     def _up(self) -> list[int]:
-        return [node_id for node_id, machine in self._world.machines.items() if machine.node is not None]
+        return [node_id for node_id, machine in self._world.machines.items() if machine.is_up]
 
     def _later(self, call: Callable[[], None]) -> None:
         def act() -> None:
@@ -273,7 +273,7 @@ class Nemesis:
         return True
 
     def _controller_back(self) -> None:
-        if not self._world.controller_is_up:
+        if self._world.options.voters or not self._world.controller_is_up:
             self._world.start_controller()
 
     def _pause(self) -> bool:
@@ -293,6 +293,7 @@ class Nemesis:
         if machine.paused:
             machine.paused = False
             self._world.touch(machine.address)
+            self._world.touch(machine.server_address)
 
     def _clock_jump(self) -> bool:
         """Let a wall clock jump by a second, an hour or two years, forward or back: only time stamps may show it."""
@@ -353,7 +354,7 @@ class Nemesis:
         starts = machine.starts
 
         def restart() -> None:
-            if machine.starts == starts and machine.node is not None:
+            if machine.starts == starts and machine.is_up:
                 self._world.kill(node_id, tell=self._tell())
                 self._back(node_id)
 

@@ -93,6 +93,8 @@ class WorldOptions:
     voters: int = 0
     """The voters of the metadata quorum, the machines with the lowest numbers. 0: one controller on a machine of its
     own decides alone, and its disk holds the metadata."""
+    apart: bool = False
+    """Whether the voters are machines of their own, which only vote, with numbers after those of the nodes."""
     topics: Sequence[TopicOptions] = (TopicOptions("sync"),)
     producers: int = 1
     consumers: int = 1
@@ -102,6 +104,8 @@ class WorldOptions:
     max_in_flight: int = 0
     """Requests of a producer in flight, with idempotence if ``acks`` is -1; 0: one request, without idempotence."""
     safety_ms: int = 6000
+    events_min: int = 0
+    """The safety phase goes on until there were so many events."""
     liveness_ms: int = 60_000
     """The longest liveness phase: it ends as soon as all liveness conditions hold."""
     sync_delay_max_us: int = 3000
@@ -116,9 +120,20 @@ class WorldOptions:
     faults: FaultRates = field(default_factory=FaultRates)
     config: NodeConfig = field(default_factory=NodeConfig)
 
+    @property
+    def voter_ids(self) -> range:
+        """The numbers of the machines that vote at the beginning."""
+        first = self.nodes + 1 if self.apart else 1
+        return range(first, first + self.voters)
+
+    @property
+    def machine_ids(self) -> range:
+        """The numbers of all machines: the nodes, and the voters that are apart from them."""
+        return range(1, self.nodes + (self.voters if self.apart else 0) + 1)
+
     def clock_error(self, seed: int, node_id: int) -> int:
         """Draw the error of a machine's clock, from a generator of its own: other draws stay as they are."""
-        most = 0 if self.voters else self.clock_error_ppm
+        most = self.clock_error_ppm
         return Random(seed * 1_000 + node_id).randint(-most, most) if most else 0
 
     @classmethod
@@ -133,7 +148,8 @@ class WorldOptions:
             burst_max=random.choice([1, 4, 8]),
             value_size_max=random.choice([30, 200, 2000]),
             max_in_flight=random.choice([0, 1, 5, 5]),
-            safety_ms=random.choice([1500, 2500, 4000]),
+            safety_ms=random.choice([500, 1000, 2000]),
+            events_min=2600,
             sync_delay_max_us=random.choice([200, 3000, 20_000]),
             told_of_kills=random.choice([0.0, 0.7, 1.0]),
             network=NetworkOptions(
@@ -144,11 +160,11 @@ class WorldOptions:
             ),
             faults=_faults(random),
             config=NodeConfig(
-                replica_lag_time_max_ms=random.choice([300, 1000, 2000]),
+                replica_lag_time_max_ms=random.choice([300, 600, 1000]),
                 replica_fetch_wait_max_ms=random.choice([100, 250]),
                 replica_fetch_max_bytes=random.choice([500, 1 << 20]),
-                heartbeat_interval_ms=random.choice([100, 300]),
-                session_timeout_ms=random.choice([600, 1500]),
+                heartbeat_interval_ms=random.choice([200, 300]),
+                session_timeout_ms=random.choice([600, 1000]),
                 high_watermark_checkpoint_interval_ms=random.choice([300, 5000]),
                 recovery_point_checkpoint_interval_ms=random.choice([500, 60_000]),
                 log_start_offset_checkpoint_interval_ms=random.choice([700, 60_000]),
@@ -157,13 +173,16 @@ class WorldOptions:
                 leader_imbalance_grace_ms=random.choice([0, 300]),
             ),
             clock_error_ppm=random.choice([0, 0, 45_000]),
-            voters=min(random.choice([0, 0, 0, 1, 3, 5]), nodes | 1 if nodes & 1 else nodes - 1),
+            voters=random.choice([1, 1, 3, 3, 3, 5]),
         )
         # Last, so that the seeds without them are as they were before these were drawn.
         changes = {kind: random.choice([0, 0, 0, 3]) for kind in _CHANGES}
         options = dataclasses.replace(options, faults=dataclasses.replace(options.faults, **changes))
         old_nodes = random.choice([0, 0, 0, 1, nodes])
-        if not old_nodes or options.voters:
+        nodes += random.choice([0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3])
+        apart = options.voters > nodes or random.random() < 0.3
+        options = dataclasses.replace(options, nodes=nodes, apart=apart)
+        if not old_nodes:
             return options
         # Below level 1 no replica is a suspect: damage that recovery does not notice may
         # cost records.
@@ -198,7 +217,7 @@ def _topics(random: Random, nodes: int) -> tuple[TopicOptions, ...]:
                 partitions=random.choice([1, 1, 2]),
                 replication_factor=factor,
                 min_insync_replicas=random.choice([factor // 2 + 1, factor // 2 + 1, random.randint(1, factor)]),
-                durability=random.choice(["sync", "sync", "os"]),
+                durability=random.choice(["sync", "os"]),
                 segment_bytes=random.choice([4096, 16384, 1 << 20]),
                 acks=random.choice([-1, -1, -1, 1]),
             )

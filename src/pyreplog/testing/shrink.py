@@ -51,6 +51,8 @@ def _smaller(options: WorldOptions) -> Iterator[WorldOptions]:
             yield dataclasses.replace(options, topics=(*options.topics[:index], fewer, *options.topics[index + 1 :]))
     if options.producers > 1:
         yield dataclasses.replace(options, producers=1)
+    if options.events_min:
+        yield dataclasses.replace(options, events_min=0)
     if options.safety_ms > 500:
         yield dataclasses.replace(options, safety_ms=options.safety_ms // 2)
     for kind in dataclasses.fields(options.faults):

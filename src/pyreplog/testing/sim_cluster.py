@@ -6,8 +6,7 @@ Nothing here judges the cluster: :class:`~pyreplog.testing.World` adds the check
 
 from __future__ import annotations
 
-import heapq
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
@@ -37,7 +36,8 @@ from pyreplog.testing.losses import CopyLosses
 from pyreplog.testing.machine import Machine, MachineServer, Member
 from pyreplog.testing.network import SimNetwork, SimTransport
 from pyreplog.testing.options import TopicOptions, WorldOptions
-from pyreplog.testing.sim_voters import SimVoters
+from pyreplog.testing.sim_loop import FAR_NS, SimLoop
+from pyreplog.testing.sim_voters import WORLD_ADDRESS, SimVoters
 from pyreplog.testing.workload import SimConsumer, SimProducer
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
@@ -51,11 +51,9 @@ __all__ = ["SimCluster"]
 
 _MS: Final = 1_000_000
 SETUP_MS: Final = 10_000
-FAR_NS: Final = 1 << 62
-STEPS_MAX: Final = 2_000_000
 
 
-class SimCluster(ABC):
+class SimCluster(SimLoop):
     """A simulated cluster. A subclass reports broken invariants and may watch every turn.
 
     Not thread-safe. All parts share one simulated clock and draw from one ``random``.
@@ -80,12 +78,8 @@ class SimCluster(ABC):
         self.seed = seed
         self.random = Random(seed)
         self.options = options
-        self.clock = SimClock()
+        super().__init__(SimClock())
         self.network = self.make_network(Random(self.random.getrandbits(64)))
-        self.steps = 0
-        """Moments at which anything happened."""
-        self.turns = 0
-        """Turns that members took, and planned calls that were made: the events of the run."""
         self.events: list[str] = []
         """Every action on the cluster with its time, in words."""
         self.faults: dict[str, int] = {}
@@ -103,25 +97,24 @@ class SimCluster(ABC):
         self._decided = -1
         self.cluster_id = ""
         self.hits: dict[str, int] = {}
+        self.open_changes: dict[str, Callable[[], bool]] = {}
+        """Changes of topics that a controller was asked for, and how to see that each is made. Nobody may lose a copy
+        meanwhile: a new partition may lie on a disk that is gone, and the ELR may be cleared (KAFKA-16540)."""
         self.delete_asked: dict[TopicPartition, int] = {}
         """The highest offset up to which a client asked to delete records."""
         self._losses = CopyLosses(self)
         self._controller_class = self._of_level(controller_class, 0 if options.old_nodes else LEVEL_LATEST)
         self._consumer_class = consumer_class
         self._controller_transport: SimTransport | None = None
-        self._voters = SimVoters(self, self._controller_class, server_class)
+        old_controller_class = type("Old", (self._controller_class,), {"feature_level": 0})
+        self._voters = SimVoters(self, self._controller_class, old_controller_class, server_class)
         self._killed_for_controller: dict[int, None] = {}
-        self._wiped_voters: dict[int, None] = {}
         # Made once and not at each start, because code runs fastest when it meets the same classes.
         metadata = type("Metadata", (metadata_class,), {"replica_class": replica_class})
         self._root_class: type[LogRoot] = type("Root", (self.root_class,), {"log_class": log_class})
         self._node_class: type[Node] = type("Node", (node_class,), {"metadata_class": metadata})
         self._old_node_class: type[Node] = type("OldNode", (self._node_class,), {"feature_level": 0})
-        self._plans: list[tuple[int, int, Callable[[], None]]] = []
-        self._sequence = 0
         self._syncs: dict[int, dict[int, None]] = {}
-        self._wakes: dict[Address, int] = {}  # FAR_NS: not before a message arrives
-        self._members: dict[Address, Member] = {}
 
     def _of_level(self, controller_class: type[Controller], level: int) -> type[Controller]:
         """Return the class of controllers whose new cluster begins at ``level``.
@@ -138,10 +131,6 @@ class SimCluster(ABC):
         return type(controller_class.__name__, (controller_class,), attributes)
 
     # ------------------------------------------------------------------ what a subclass adds to it
-
-    @abstractmethod
-    def broken(self, rule: str, about: str) -> None:
-        """Raise the error for a broken invariant."""
 
     @abstractmethod
     def turn_ended(self, address: Address, member: Member) -> None:
@@ -215,7 +204,7 @@ class SimCluster(ABC):
             SETUP_MS,
         )
         self._create_topics()
-        nodes = [machine.address for machine in self.machines.values()]
+        nodes = self.node_addresses
         by_acks: dict[int, list[TopicOptions]] = {}
         for topic in options.topics:
             by_acks.setdefault(topic.acks, []).append(topic)
@@ -233,12 +222,15 @@ class SimCluster(ABC):
         options = self.options
         if options.voters:
             self.cluster_id = new_id(self._chance())
-        for node_id in range(1, options.nodes + 1):
-            machine = self.machines[node_id] = Machine(self, node_id, options.clock_error(self.seed, node_id))
+            self._members[WORLD_ADDRESS] = self._voters
+        for node_id in options.machine_ids:
+            machine = self.machines[node_id] = Machine(
+                self, node_id, options.clock_error(self.seed, node_id), is_broker=node_id <= options.nodes
+            )
             self._members[machine.address] = machine
             machine.open()
         if options.voters:
-            self._voters.format([machine for node_id, machine in self.machines.items() if node_id <= options.voters])
+            self._voters.format([self.machines[node_id] for node_id in options.voter_ids])
         for machine in self.machines.values():
             machine.run()
             self._after(machine.address)
@@ -265,22 +257,32 @@ class SimCluster(ABC):
         self._after(producer.address)
 
     def _create_topics(self) -> None:
-        question = CreateTopicsRequest([one.creatable() for one in self.options.topics])
-        body = self._voters.ask(question) if self.options.voters else self.decide(question)
-        assert isinstance(body, CreateTopicsResponse)
-        assert all(topic.error_code == 0 for topic in body.topics), body
+        topics = [one.creatable() for one in self.options.topics]
+        if self.options.voters:
+            self._voters.create(topics)
+            return
+        answers: list[CreateTopicsResponse] = []
+        self.ask_controller(CreateTopicsRequest(topics), answers.append)
+        assert all(topic.error_code == 0 for topic in answers[0].topics), answers
 
-    def decide(self, body: RequestBody) -> Any:
-        """Let the controller carry out a request at once, and return its answer. None: it does not run, or
-        is that of a quorum, whose commit takes time."""
+    def ask_controller(self, body: RequestBody, done: Callable[[Any], None]) -> bool:
+        """Send a request to the active controller. Return whether there is one.
+
+        ``done`` gets the answer, unless the network loses it.
+        """
+        if self.options.voters:
+            return self._voters.ask(body, done)
         if self.endpoint is None:
-            return None
+            return False
         self._decided += 1
         request = Request("world", self._decided, body)
         replies = self.endpoint.authority.step([request], self.clock.monotonic_ns())
         self.endpoint.send([reply for reply in replies if reply.peer != "world"])
         self._after(CONTROLLER_ADDRESS)
-        return next((reply.body for reply in replies if reply.peer == "world"), None)
+        for reply in replies:
+            if reply.peer == "world":
+                done(reply.body)
+        return True
 
     def _chance(self) -> Random:
         return Random(self.random.getrandbits(64))
@@ -341,7 +343,10 @@ class SimCluster(ABC):
         if self.options.voters:
             machine = self._voters.active()
             if machine is not None:
-                self.kill(machine.node_id, tell=not power_loss, silent=power_loss)
+                if power_loss and self.may_lose([machine.node_id], wiped=False):
+                    self.lose_power(machine.node_id, tell=False)
+                else:
+                    self.kill(machine.node_id, tell=not power_loss, silent=power_loss)
                 self._killed_for_controller[machine.node_id] = None
             return
         assert self._controller_transport is not None
@@ -371,85 +376,10 @@ class SimCluster(ABC):
                 self._last_image = machine.server.image
         return self._last_image
 
-    # ------------------------------------------------------------------------------------- the loop
+    # ------------------------------------------------------------------------------------ its turns
 
-    def plan(self, after_ms: float, call: Callable[[], None]) -> None:
-        """Call ``call`` in ``after_ms`` milliseconds."""
-        self._plan_at(self.clock.monotonic_ns() + int(after_ms * _MS), call)
-
-    def _plan_at(self, at_ns: int, call: Callable[[], None]) -> None:
-        self._sequence += 1
-        heapq.heappush(self._plans, (at_ns, self._sequence, call))
-
-    @property
-    def next_event_ns(self) -> int:
-        """When the next event happens; :data:`FAR_NS` if none is planned."""
-        moment = min(self._wakes.values(), default=FAR_NS)
-        arrival = self.network.next_arrival_ns
-        if arrival is not None and arrival < moment:
-            moment = arrival
-        if self._plans and self._plans[0][0] < moment:
-            moment = self._plans[0][0]
-        return moment
-
-    def step(self) -> None:
-        """Advance the clock to the next event, and handle all events of that moment."""
-        self.steps += 1
-        if self.steps > STEPS_MAX:
-            self.broken("liveness", f"no end after {STEPS_MAX} steps")
-        network, plans = self.network, self._plans
-        arrival = network.next_arrival_ns
-        self.clock.advance_to(self.next_event_ns)
-        moment = self.clock.monotonic_ns()
-        due = dict.fromkeys(network.deliver_due()) if arrival is not None and arrival <= moment else {}
-        while plans and plans[0][0] <= moment:
-            self.turns += 1
-            heapq.heappop(plans)[2]()
-        for address, wake in self._wakes.items():
-            if wake <= moment:
-                due[address] = None
-        for address in due:
-            self._turn(address)
-
-    def _turn(self, address: Address) -> None:
-        member = self._members.get(address)
-        if member is None:
-            return
-        self.turns += 1
-        member.poll()
-        self._after(address)
-
-    @property
-    def node_addresses(self) -> list[Address]:
-        """The addresses of the nodes, for clients."""
-        return [machine.address for machine in self.machines.values()]
-
-    def join(self, member: Member, *addresses: Address) -> None:
-        """Add a program. It gets a turn when it is due, and whenever something arrives for one of
-        ``addresses`` (those of its clients). To restart a program, let its successor join at the
-        same addresses."""
-        for address in addresses:
-            self._members[address] = member
-            self._wakes[address] = self.clock.monotonic_ns()
-
-    def leave(self, *addresses: Address) -> None:
-        """Give the program behind these addresses no more turns. (If its process died, close the
-        transports of its clients, too.)"""
-        for address in addresses:
-            self._members.pop(address, None)
-            self._wakes[address] = FAR_NS
-
-    def touch(self, address: Address) -> None:
-        """Give ``address`` a turn, because a caller changed something there."""
-        self._turn(address)
-
-    def _after(self, address: Address) -> None:
-        """Finish a turn: note when the member is due next and the syncs that it submitted."""
-        member = self._members[address]
-        wake = member.next_wake_ns
-        now = self.clock.monotonic_ns()
-        # A member that is always due would stop the clock.
-        self._wakes[address] = FAR_NS if wake is None else wake if wake > now else now + 1
+    def _turn_done(self, address: Address, member: Member) -> None:
+        """Note the syncs that a member submitted in its turn."""
         if isinstance(member, Machine) and member.disk.pending_syncs:
             self._plan_syncs(member)
         self.turn_ended(address, member)
@@ -473,19 +403,6 @@ class SimCluster(ABC):
             disk.complete(token)
             self._turn(machine.address)
 
-    def run_until(self, done: Callable[[], bool], within_ms: float) -> bool:
-        """Step until ``done()`` or until the time is over; return whether it was done."""
-        end = self.clock.monotonic_ns() + int(within_ms * _MS)
-        while not done():
-            if self.clock.monotonic_ns() >= end:
-                return False
-            self.step()
-        return True
-
-    def run_for(self, ms: float) -> None:
-        """Step for ``ms`` milliseconds."""
-        self.run_until(lambda: False, ms)
-
     def say(self, text: str) -> None:
         """Add an action on the cluster to ``events``."""
         self.events.append(f"{self.clock.monotonic_ns() / 1e9:9.4f} s  {text}")
@@ -500,6 +417,11 @@ class SimCluster(ABC):
             for number, partition in topic.partitions.items()
         ]
 
+    @property
+    def node_addresses(self) -> list[Address]:
+        """The addresses of the nodes, for clients."""
+        return [machine.address for machine in self.machines.values() if machine.is_broker]
+
     def hosted(self, node_id: int, key: PartitionKey) -> HostedPartition | None:
         """Return the partition that a node hosts; None while the node is down."""
         node = self.machines[node_id].node
@@ -509,6 +431,11 @@ class SimCluster(ABC):
         """Return a node's log of a partition; None while the node is down."""
         hosted = self.hosted(node_id, key)
         return None if hosted is None else hosted.log
+
+    def has_copy(self, node_id: int, topic_partition: TopicPartition) -> bool:
+        """Return whether a machine's disk has the folder of a partition."""
+        machine = self.machines[node_id]
+        return machine.disk.stat(f"{machine.address}/{topic_partition}") is not None
 
     def is_registered(self, node_id: int) -> bool:
         """Return whether a node is up and the controller knows its present incarnation."""
@@ -544,7 +471,6 @@ class SimCluster(ABC):
         """Replace a node's disk by an empty one."""
         for topic_partition, _ in self.copies(node_id):
             self.lose_copy(topic_partition, node_id)
-        self._wiped_voters[node_id] = None
         self.machines[node_id].wipe()
         self.gone(node_id, tell=tell)
 
@@ -567,9 +493,9 @@ class SimCluster(ABC):
                 self._after(server_address)
 
     def start(self, node_id: int) -> None:
-        """Start a node that is down."""
+        """Start a machine that is down."""
         machine = self.machines[node_id]
-        if machine.node is None:
+        if not machine.is_up:
             try:
                 machine.start()
             except PyreplogError as error:
@@ -590,11 +516,21 @@ class SimCluster(ABC):
         """Count a copy as lossy until it is in sync again. ``rotten``: its node may not know it."""
         self._losses.add(topic_partition, node_id, rotten=rotten)
 
+    @property
+    def changes_are_open(self) -> bool:
+        """Whether a change of a topic may be made at any time."""
+        for name, is_made in list(self.open_changes.items()):
+            if is_made():
+                del self.open_changes[name]
+        return bool(self.open_changes)
+
+    def is_whole(self, topic: str) -> bool:
+        """Return whether all copies of a topic are in sync, and none counts as lossy."""
+        return self._losses.is_whole(topic)
+
     def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
         """Return whether the acknowledgement table still holds after these nodes lose power (or
-        their disks)."""
-        if wiped and self.options.voters:
-            lost = [one for one in {**self._wiped_voters, **dict.fromkeys(node_ids)} if one <= self.options.voters]
-            if 2 * len(lost) >= self.options.voters:
-                return False  # a majority of the voters must keep its disks
+        their disks), and a majority of the voters keeps its disks."""
+        if self.changes_are_open or (wiped and self.options.voters and not self._voters.may_lose(node_ids)):
+            return False
         return self._losses.allow(node_ids, wiped=wiped)

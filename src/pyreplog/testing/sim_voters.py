@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from pyreplog.controller import Controller, QuorumServer
 from pyreplog.log import METADATA_FOLDER
@@ -20,11 +20,22 @@ from pyreplog.quorum import (
 )
 from pyreplog.testing.checkers.stored_image import compare_with_replay, damage_at_times
 from pyreplog.testing.machine import Machine
-from pyreplog.testing.network import SimNetwork
+from pyreplog.testing.network import SimNetwork, SimTransport
 from pyreplog.testing.options import WorldOptions
-from pyreplog.wire import Request, RequestBody, Response
+from pyreplog.wire import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    ErrorCode,
+    Request,
+    RequestBody,
+    Response,
+)
 
-__all__ = ["SimVoters"]
+__all__ = ["WORLD_ADDRESS", "SimVoters"]
+
+WORLD_ADDRESS: Final = "world"
+"""The address from which a world asks its controller."""
 
 
 class _Cluster(Protocol):
@@ -39,13 +50,25 @@ class _Cluster(Protocol):
 
 
 class SimVoters:
-    """Opens the servers of ``cluster``'s machines, and asks the one that is the active controller."""
+    """Opens the servers of ``cluster``'s machines, and asks the active controller."""
 
-    def __init__(self, cluster: _Cluster, controller_class: type[Controller], server_class: type[QuorumServer]) -> None:
+    def __init__(
+        self,
+        cluster: _Cluster,
+        controller_class: type[Controller],
+        old_controller_class: type[Controller],
+        server_class: type[QuorumServer],
+    ) -> None:
         self._cluster = cluster
         # The network tells a node's end late, and delivers messages of ended processes.
         attributes = {"controller_class": controller_class, "exact_ends": False}
         self._server_class: type[QuorumServer] = type("Server", (server_class,), attributes)
+        attributes["controller_class"] = old_controller_class
+        self._old_server_class: type[QuorumServer] = type("OldServer", (server_class,), attributes)
+        self._transport: SimTransport | None = None
+        self._asked = 0
+        self._waiting: dict[int, Callable[[Any], None]] = {}
+        self._last_voters: dict[int, VoterSet] = {}
 
     def open_server(self, machine: Machine, random: Random) -> QuorumServer:
         """Open the machine's quorum server."""
@@ -54,7 +77,10 @@ class SimVoters:
         identity = Identity(machine.node_id, root.directory_id, root.cluster_id)
         config = QuorumConfig.across_processes()._replace(
             snapshot_interval_ms=1000,
-            bootstrap=tuple(f"controller-{number}" for number in range(1, self._cluster.options.nodes + 1)),
+            fetch_max_wait_ms=350,
+            auto_join=machine.node_id in self._cluster.options.voter_ids,
+            auto_replace=True,
+            bootstrap=tuple(one.server_address for one in self._cluster.machines.values()),
             stored_image_records=5000 if machine.node_id % 2 else 1,
         )
         if not is_formatted(machine.disk, folder):
@@ -62,7 +88,8 @@ class SimVoters:
             machine.disk.sync_directory(root.path)
         damage_at_times(machine.disk, folder, Random(machine.clock.monotonic_ns() + machine.node_id))
         machine.server_transport = self._cluster.network.endpoint()
-        server: QuorumServer = self._server_class.open(
+        is_old = machine.starts == 1 and machine.node_id <= self._cluster.options.old_nodes
+        server: QuorumServer = (self._old_server_class if is_old else self._server_class).open(
             machine.disk,
             folder,
             identity,
@@ -90,28 +117,65 @@ class SimVoters:
             format_quorum(machine.disk, folder, identity, machine.clock, voters, QuorumConfig())
             machine.disk.sync_directory(root.path)
 
-    def ask(self, question: RequestBody) -> object:
-        """Ask the active controller until it answers. REQUIRES a network that loses only what is asked twice."""
-        transport = self._cluster.network.endpoint()
-        transport.listen("world")
-        answers: list[object] = []
+    def ask(self, question: RequestBody, done: Callable[[Any], None]) -> bool:
+        """Send ``question`` to the active controller. Return whether there is one.
 
-        def answered() -> bool:
-            for event in transport.poll(0):
-                if isinstance(event, Received) and isinstance(event.message, Response):
-                    answers.append(event.message.body)
-            return bool(answers)
+        ``done`` gets the answer, unless the network loses it.
+        """
+        machine = self.active()
+        if machine is None:
+            return False
+        if self._transport is None:
+            self._transport = self._cluster.network.endpoint()
+            self._transport.listen(WORLD_ADDRESS)
+        self._asked += 1
+        self._waiting[self._asked] = done
+        self._transport.send(machine.server_address, Request(WORLD_ADDRESS, self._asked, question))
+        return True
 
-        for number in range(100):
-            for machine in self._cluster.machines.values():
-                if machine.server is not None and machine.server.is_active and not answers:
-                    transport.send(machine.server_address, Request("world", number, question))
-            if self._cluster.run_until(answered, 1000):
-                break
-        transport.close()
-        if not answers:
-            self._cluster.broken("liveness", "no controller answers at the beginning")
-        return answers[0]
+    def create(self, topics: Sequence[CreatableTopic]) -> None:
+        """Create topics: ask again and again until all are there."""
+        answers: list[CreateTopicsResponse] = []
+        for _ in range(100):
+            answers.clear()
+            self.ask(CreateTopicsRequest(topics), answers.append)
+            if self._cluster.run_until(lambda: bool(answers), 1000):
+                codes = {topic.error_code for topic in answers[0].topics}
+                if codes <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+                    return
+        self._cluster.broken("liveness", f"no controller creates the topics: {answers}")
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """Never: only messages give the asker a turn."""
+        return None
+
+    def poll(self) -> None:
+        """Pass the answers on that arrived."""
+        if self._transport is None:
+            return
+        for event in self._transport.poll(0):
+            if isinstance(event, Received) and isinstance(event.message, Response):
+                done = self._waiting.pop(event.message.correlation_id, None)
+                if done is not None:
+                    done(event.message.body)
+
+    def may_lose(self, node_ids: Sequence[int]) -> bool:
+        """Return whether every set of voters that a server has in force, or had when it ended, keeps the disks of a
+        majority if these nodes lose theirs."""
+        machines = self._cluster.machines
+        for machine in machines.values():
+            if machine.server is not None:
+                self._last_voters[machine.node_id] = machine.server.voters
+        return all(
+            2 * sum(self._is_there(voter, node_ids) for voter in voters) > len(voters)
+            for node_id, voters in self._last_voters.items()
+            if voters and node_id not in node_ids
+        )
+
+    def _is_there(self, voter: Voter, lost: Sequence[int]) -> bool:
+        machine = self._cluster.machines[voter.node_id]
+        return voter.node_id not in lost and machine.directory_id == voter.directory_id
 
     def note_ended(self, incarnation_id: str) -> list[Address]:
         """Tell all servers that this incarnation of a node has ended; return their addresses."""

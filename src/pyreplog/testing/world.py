@@ -262,6 +262,7 @@ class World(SimCluster):
         nemesis = Nemesis(self)
         nemesis.start()
         self.run_for(self.options.safety_ms)
+        self.run_until(lambda: self.turns >= self.options.events_min, self.options.liveness_ms)
         nemesis.stop()
         for producer in self.producers:
             producer.begin_again()
@@ -287,7 +288,13 @@ class World(SimCluster):
     def about(self) -> str:
         """Return the options of the run as text, one line for each group."""
         options = self.options
-        lines = [f"seed {self.seed}: {options.nodes} nodes, {options.safety_ms} ms, {len(self.producers)} producers"]
+        voters = f"{options.voters} voters{' apart' if options.apart else ''}"
+        lines = [
+            f"seed {self.seed}: {options.nodes} nodes, {voters}, {options.safety_ms} ms,"
+            f" {len(self.producers)} producers"
+        ]
+        if options.old_nodes or options.clock_error_ppm:
+            lines.append(f"  {options.old_nodes} old nodes, clocks wrong by up to {options.clock_error_ppm} ppm")
         lines += [f"  {topic}" for topic in options.topics]
         lines += [f"  {options.network}", f"  {options.faults}", f"  {options.config}"]
         return "\n".join(lines)

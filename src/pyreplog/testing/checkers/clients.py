@@ -143,6 +143,7 @@ class AckImplies(Checker):
         self._committed = committed
         self._seen: dict[PartitionKey, int] = {}
         self._epochs: dict[tuple[int, PartitionKey], int] = {}
+        self._minimums: dict[tuple[int, PartitionKey], int] = {}
         self._leading: set[tuple[int, PartitionKey]] = set()
 
     def started(self, world: ObservedWorld, machine: ObservedNode) -> None:
@@ -161,11 +162,14 @@ class AckImplies(Checker):
             (self._leading.add if leads else self._leading.discard)(place)
             epoch = self._epochs.get(place)
             self._epochs[place] = hosted.replica.partition_epoch
+            minimum = hosted.log.config.min_insync_replicas
+            earlier = self._minimums.get(place, minimum)
+            self._minimums[place] = minimum
             if high_watermark <= self._seen.get(key, 0):
                 continue
             self._seen[key] = high_watermark
-            # If the set changed in the same turn, the order of the two changes is unknown: any
-            # replica counts then.
+            # If the set or the minimum changed in the same turn, the order of the two changes is
+            # unknown: any replica counts then, and the lower minimum.
             same = leads and epoch == hosted.replica.partition_epoch
             members = hosted.replica.maximal_isr if same else hosted.replica.replicas
             brokers, replicas = hosted.replica.brokers, hosted.replica.replicas
@@ -174,7 +178,7 @@ class AckImplies(Checker):
                 for member in members
                 if member not in brokers or self._holds(world, member, brokers[member].epoch, key, high_watermark)
             ]
-            if len(holders) < min(hosted.log.config.min_insync_replicas, len(replicas)):
+            if len(holders) < min(minimum, earlier, len(replicas)):
                 about = (
                     f"{hosted.topic_partition}: high watermark {high_watermark}, held by {holders} of {tuple(members)}"
                 )

@@ -18,6 +18,7 @@ __all__ = [
     "all_die",
     "answer_from_the_controller_lost",
     "below_the_minimum",
+    "clock_set_back",
     "controller_cut_off",
     "fair_weather",
     "follower_dies",
@@ -103,6 +104,12 @@ def cut_off(world: World, node_id: int, *others: int) -> None:
         world.network.cut_both(f"node-{node_id}", f"node-{other}")
 
 
+def cut_from_controller(world: World, node_id: int) -> None:
+    """Cut the links between a node and the controller, in both directions."""
+    world.say(f"cut between node {node_id} and the controller")
+    world.network.cut_both(f"node-{node_id}", world.controller_address(node_id))
+
+
 def fair_weather(world: World) -> None:
     """Nothing happens."""
     begin(world)
@@ -152,8 +159,7 @@ def answer_from_the_controller_lost(world: World) -> None:
     """A follower and the controller are cut off from each other, too briefly for the session to
     expire; then the follower is elected."""
     first, second, _ = begin(world)
-    world.say(f"cut between node {second} and the controller")
-    world.network.cut_both(f"node-{second}", world.controller_address(second))
+    cut_from_controller(world, second)
     world.run_for(250)
     heal(world)
     world.run_for(250)
@@ -186,8 +192,7 @@ def proposal_lost(world: World) -> None:
     cut_off(world, first, third)
     until(world, pending, "the leader proposes")
     heal(world)
-    world.say(f"cut between node {first} and the controller")
-    world.network.cut_both(f"node-{first}", world.controller_address(first))
+    cut_from_controller(world, first)
     world.run_for(100)
 
 
@@ -292,8 +297,20 @@ def leader_cut_off(world: World) -> None:
     elected; then the network is well again."""
     first, *others = begin(world)
     cut_off(world, first, *others)
-    world.say(f"cut between node {first} and the controller")
-    world.network.cut_both(f"node-{first}", world.controller_address(first))
+    cut_from_controller(world, first)
+    next_leader(world, first)
+    world.run_for(300)
+    heal(world)
+
+
+def clock_set_back(world: World) -> None:
+    """The leader is cut off from the controller and the other nodes, and its wall clock is set back by an hour. Another
+    one is elected; then the network is well again."""
+    first, *others = begin(world)
+    cut_off(world, first, *others)
+    cut_from_controller(world, first)
+    world.say(f"the clock of node {first} is set back by an hour")
+    world.machines[first].clock.skew_wall(-3_600_000)
     next_leader(world, first)
     world.run_for(300)
     heal(world)

@@ -194,6 +194,14 @@ _ALL: Final = (
         options=_ONE_IS_ENOUGH,
     ),
     ClusterVariant(
+        "LeasesByWallClock",
+        ("45",),
+        {"node_class": nodes.LeasesByWallClock},
+        "S20",
+        schedules.clock_set_back,
+        options=_ONE_IS_ENOUGH,
+    ),
+    ClusterVariant(
         "FencedStays", ("V35",), {"controller_class": controllers.FencedStays}, "S17", schedules.follower_dies
     ),
     ClusterVariant(

@@ -21,6 +21,7 @@ __all__ = [
     "ElectsOnce",
     "ElrKept",
     "FencedStays",
+    "FencesNobody",
     "NoElr",
     "SuspectsTrusted",
     "UncleanStartsIgnored",
@@ -96,6 +97,14 @@ class ElectsOnce(Controller):
     def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
         """Unfence the broker, and elect no leader."""
         self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))
+
+
+class FencesNobody(Controller):
+    """A controller never takes silence for the end of a broker. An idle follower that died stays in
+    sync for ever."""
+
+    def _fence(self, broker_id: int, now_ns: int) -> None:
+        """Leave the broker as it is."""
 
 
 class FencedStays(Controller):

@@ -8,7 +8,7 @@ from pyreplog.node import Effects, MetadataListener, Node
 from pyreplog.ports import Address
 from pyreplog.wire import Response, ResponseBody
 
-__all__ = ["AsksOnce", "LooksOnce", "ServesForEver"]
+__all__ = ["AsksOnce", "LeasesByWallClock", "LooksOnce", "ServesForEver"]
 
 _FAR_NS: Final = 1 << 62
 
@@ -29,6 +29,27 @@ class ServesForEver(Node):
         super()._answered(message)
         if self._standing.leased_until_ns >= 0:
             self._standing.leased_until_ns = _FAR_NS
+
+
+class LeasesByWallClock(Node):
+    """A leader measures its lease with the wall clock: set back, the clock extends a lease that the
+    controller takes as ended."""
+
+    _wall_end_ms: int | None = None
+
+    def _answered(self, message: Response) -> None:
+        """Note when the lease ends by the wall clock."""
+        super()._answered(message)
+        if self._standing.leased_until_ns >= 0:
+            left_ns = self._standing.leased_until_ns - self._clock.monotonic_ns()
+            self._wall_end_ms = self._clock.wall_ms() + left_ns // 1_000_000
+
+    def poll(self, timeout_ns: int = 0) -> bool:
+        """Compute the end of the lease anew."""
+        if self._wall_end_ms is not None and self._standing.leased_until_ns >= 0:
+            left_ms = self._wall_end_ms - self._clock.wall_ms()
+            self._standing.leased_until_ns = max(self._clock.monotonic_ns() + left_ms * 1_000_000, 0)
+        return super().poll(timeout_ns)
 
 
 class _AnswersAtOnce(Effects):
