@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Container
 from random import Random, SystemRandom
-from typing import Literal, NoReturn, SupportsIndex, TypeVar, overload
+from typing import Final, Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.controller import QuorumServer
-from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
+from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError, StorageError
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node
-from pyreplog.ports import Address, Clock, Disk, Transport
+from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Address, Clock, Disk, Transport
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.node_disks import close_disk
 from pyreplog.runtime.node_folders import NodeFolders
 from pyreplog.runtime.node_roles import NodeRole
+from pyreplog.runtime.periodic_retry import PeriodicRetry
 from pyreplog.runtime.quorum_host import QuorumHost
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 
 __all__ = ["ClusterNode", "Nodes"]
+
+_LACKS: Final = RESOURCES_EXHAUSTED_ERRNOS | {errno.ENOSPC, errno.EDQUOT}
+"""The errors of a start that may succeed later without any help."""
 
 _log = logging.getLogger("pyreplog")
 T = TypeVar("T")
@@ -70,6 +75,8 @@ class ClusterNode:
         self._disk: Disk | None = None
         self._failure: Exception | None = None
         self._paused = False
+        self._retry: DrivenMachine | None = None
+        """Tries to start the node again, while that lacks room or a descriptor."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a ClusterNode cannot be copied or pickled: it belongs to its cluster, in this process")
@@ -256,6 +263,7 @@ class ClusterNode:
         disk, root = self._disk, self._root
         assert disk is not None
         assert root is not None
+        self._cancel_retry()
         network = self._driver.network
         transports = network.endpoint(), network.endpoint()
         try:
@@ -311,6 +319,7 @@ class ClusterNode:
         self._driver.run_exclusively(self._kill_and_tell)
 
     def _kill_and_tell(self) -> None:
+        self._cancel_retry()
         if self.alive:
             _node_log.info("node %d is killed", self._node_id)
             self._kill()
@@ -344,6 +353,7 @@ class ClusterNode:
     def _begin_stop(self, begun: list[Node]) -> None:
         """Begin the shutdown of the node, if it runs, and add the node to ``begun``."""
         self._driver.check()
+        self._cancel_retry()
         if self._node is not None:
             begun.append(self._node)
             self._node.begin_shutdown()
@@ -416,6 +426,7 @@ class ClusterNode:
 
     def _kill(self) -> None:
         self._paused = False
+        self._cancel_retry()
         self._drop_machines()
         self._end(None if self._node is None else self._node.kill, is_kill=True)
 
@@ -461,6 +472,29 @@ class ClusterNode:
             except PyreplogError as failure:
                 _log.exception("node %d cannot start again", self._node_id)
                 self._failure = failure
+                if isinstance(failure, StorageError) and failure.errno in _LACKS:
+                    self._start_later()
+
+    def _start_later(self) -> None:
+        """Start the node as soon as there is room, or a free descriptor: nothing is wrong with its files."""
+
+        def act() -> bool:
+            try:
+                self._start()
+            except PyreplogError as failure:
+                self._failure = failure
+                return not (isinstance(failure, StorageError) and failure.errno in _LACKS)
+            _log.warning("node %d goes on", self._node_id)
+            return True
+
+        retry = PeriodicRetry(self._clock, act)
+        self._retry = self._driver.add(retry, self._driver.network.endpoint(), self._interrupted, shared=False)
+
+    def _cancel_retry(self) -> None:
+        retry, self._retry = self._retry, None
+        if retry is not None:
+            self._driver.remove(retry)
+            retry.transport.close()
 
     def _close(self) -> None:
         """Close the node; kill it if its last turn was interrupted. REQUIRES that no thread drives.
@@ -468,6 +502,7 @@ class ClusterNode:
         Raises the errors of the disk; the node is closed all the same. A second call is harmless, and completes an
         interrupted one.
         """
+        self._cancel_retry()
         if any(driven.busy for driven in self._machines):
             self._kill()
         self._end(None if self._node is None else self._node.close)

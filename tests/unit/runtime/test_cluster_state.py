@@ -217,8 +217,8 @@ class Narrow(SystemDisk):
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC], ids=["descriptors", "room"])
 def test_a_voter_that_could_not_start_again_goes_on_when_it_can(tmp_path: Path, error: int) -> None:
-    """The only voter's turn is cut short while its disk makes no file. Until it is restarted each change is refused,
-    with its number. Then it has all that was answered, and the cluster serves as before."""
+    """The only voter's turn is cut short while its disk makes no file. Until then each change is refused with its
+    number. It starts as soon as it can, with all that was answered, and the cluster serves as before."""
     disk = Narrow()
     with pyreplog.Cluster(
         tmp_path / "data",
@@ -233,7 +233,8 @@ def test_a_voter_that_could_not_start_again_goes_on_when_it_can(tmp_path: Path, 
         with pytest.raises((ClusterError, OutcomeUnknownError), match="0 of 1 voters is up: restart node 4"):
             cluster.admin.create_topic("b", timeout=0.5)
         disk.error = 0
-        cluster.nodes[3].restart(PATIENCE_S)
+        assert cluster._driver.wait_until(lambda: cluster._controller.active_id == 4, PATIENCE_S)
+        assert cluster.nodes[3].failure is None
         with cluster.producer() as producer:
             producer.send("a", b"1").result(PATIENCE_S)
         cluster.admin.create_topic("c")
@@ -242,6 +243,30 @@ def test_a_voter_that_could_not_start_again_goes_on_when_it_can(tmp_path: Path, 
         with cluster.producer() as producer:
             assert producer.send("a", b"2").result(PATIENCE_S).offset == 1
             producer.send("c", b"3").result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("act", ["kill", "stop", "restart", "close"])
+def test_a_node_that_waits_for_room_is_ended_or_restarted(tmp_path: Path, act: str) -> None:
+    """Nothing starts it behind the caller's back, and a close leaves nothing."""
+    disk = Narrow()
+    with pyreplog.Cluster(
+        tmp_path / "data", nodes=2, disk=lambda name: disk if name == "node-2" else SystemDisk()
+    ) as cluster:
+        node = cluster.nodes[1]
+        before = len(cluster._driver._machines)
+        disk.error = errno.ENOSPC
+        with still(cluster._driver):
+            node._interrupted(None)
+        assert node._retry is not None
+        disk.error = 0
+        if act == "close":
+            cluster.close()
+            assert not cluster._driver._machines
+            return
+        getattr(node, act)()
+        assert node._retry is None
+        assert node.alive == (act == "restart")
+        assert len(cluster._driver._machines) == before - 2 * (act != "restart")
 
 
 def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

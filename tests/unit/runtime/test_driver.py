@@ -12,6 +12,7 @@ from pyreplog.client import Completion
 from pyreplog.errors import ClosedError, NoThreadError
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.driver import TIMER_CHECK, DrivenMachine, Driver
+from pyreplog.runtime.periodic_retry import RETRY_NS, PeriodicRetry
 from pyreplog.system import OwnedLock, SystemClock
 from pyreplog.system.sync_batcher import SyncBatcher
 from pyreplog.testing import SimClock
@@ -250,6 +251,29 @@ def test_a_turn_that_comes_too_late_is_passed_on() -> None:
 
     driver._wait_turn(Settled(driver), 0)
     assert not next_one.locked()
+
+
+def test_what_could_not_be_done_is_tried_again() -> None:
+    """After a while, until it can be."""
+    clock = SimClock()
+    tried: list[int] = []
+
+    def act() -> bool:
+        tried.append(clock.monotonic_ns())
+        return len(tried) == 2
+
+    retry = PeriodicRetry(clock, act)
+    for count in (0, 1):
+        due = retry.next_wake_ns
+        assert due == clock.monotonic_ns() + RETRY_NS
+        clock.advance(RETRY_NS - 1)
+        assert not retry.poll()
+        assert len(tried) == count
+        clock.advance(1)
+        assert retry.poll()
+    assert len(tried) == 2
+    assert retry.next_wake_ns is None
+    assert not retry.poll()
 
 
 def test_stopping_wakes_everybody() -> None:
