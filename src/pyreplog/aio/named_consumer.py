@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, SupportsIndex, overload
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
@@ -13,11 +16,13 @@ from pyreplog.aio.reader_consumer import ReaderConsumer
 from pyreplog.aio.records import Steps
 from pyreplog.arrow import ArrowTable
 from pyreplog.config import check_seconds
+from pyreplog.errors import ClosedError, is_interruption
 from pyreplog.record import Record
+from pyreplog.runtime import DEFAULT_RETRIES
 from pyreplog.values import TopicPartition
 
 if TYPE_CHECKING:
-    from pyreplog.runtime import WhatToCommit
+    from pyreplog.runtime import Handling, RetryPolicy, WhatToCommit
 
 __all__ = ["NamedConsumer"]
 
@@ -117,6 +122,73 @@ class NamedConsumer(ReaderConsumer):
     def paused(self) -> list[TopicPartition]:
         """The partitions that :meth:`pause` stopped."""
         return self._consumer.paused
+
+    async def run(
+        self,
+        handler: Callable[[Any], object],
+        *,
+        retry: RetryPolicy | None = DEFAULT_RETRIES,
+        until_end: bool = False,
+    ) -> None:
+        """Call ``handler`` with each record, one after another, and commit it when the call ends.
+
+        ``handler`` may be a coroutine function: it is awaited. See
+        :meth:`pyreplog.NamedConsumer.run`. Cancelling it does not count as an attempt.
+        """
+        consumer = self._consumer
+        consumer._check()
+        runtime.check_handler(handler)
+        ends = await self._calls.read(consumer._ends) if until_end else None
+        handling = runtime.Handling(consumer, retry, ends)
+        try:
+            while (record := await self._await_next(handling)) is not None:
+                await self._handle(handler, handling, record, counts=retry is not None)
+        except ClosedError:
+            if not consumer.closed:
+                raise
+
+    async def _handle(
+        self, handler: Callable[[Any], object], handling: Handling, record: Record, *, counts: bool
+    ) -> None:
+        consumer, noted = self._consumer, False
+        try:
+            if not await self._calls.write(handling.begin, record):
+                return
+            noted = True
+            result = handler(consumer._deserializers.apply(record) if consumer._decodes else record)
+            if isawaitable(result):
+                await result
+        except Exception as error:
+            if not noted or not counts or is_interruption(error):
+                await self._calls.write(partial(handling.withdraw, record, noted=noted))
+                raise
+            await self._calls.write(handling.failed, record, error)
+        except BaseException:
+            await self._calls.write(partial(handling.withdraw, record, noted=noted))
+            raise
+        else:
+            await self._calls.write(consumer.commit, record)
+
+    async def _await_next(self, handling: Handling) -> Record | None:
+        while True:
+            record = handling.pick()
+            if record is not None:
+                return record
+            if await self._calls.read(handling.fill):
+                continue
+            if handling.is_over:
+                return None
+            due = handling.due_s()
+            loop = asyncio.get_running_loop()
+            deadline = None if due is None else loop.time() + max(due - time.monotonic(), 0.0)
+            await self._await_more(deadline, handling.fill_or_over)
+
+    async def dead_letter(self, record: Record, error: object = None) -> None:
+        """Make ``record`` a dead letter, and commit it.
+
+        See :meth:`pyreplog.NamedConsumer.dead_letter`.
+        """
+        await self._calls.write(self._consumer.dead_letter, record, error)
 
     async def commit(self, what: WhatToCommit = None, *, sync: bool = False) -> None:
         """Note that records are done; the next consumer of this name goes on behind them.

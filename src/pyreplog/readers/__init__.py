@@ -7,6 +7,7 @@ lock.
 
 from __future__ import annotations
 
+from pyreplog.readers.dead_letters import DeadLetter, letter_headers, message_of, read_letter, source_headers
 from pyreplog.readers.layout import (
     DEAD_LETTER_PREFIX,
     OFFSETS_PREFIX,
@@ -41,6 +42,11 @@ from pyreplog.readers.queue_journal import QUEUE_FILE_SIZE, JournalIdentity, Que
 from pyreplog.readers.queue_state import DELIVERIES_MAX, IN_FLIGHT_MAX, QueueState, counted_runs, runs_of
 
 __all__ = [
+    "DeadLetter",
+    "letter_headers",
+    "message_of",
+    "read_letter",
+    "source_headers",
     "REPLACEMENT_SUFFIX",
     "Attempts",
     "Commit",

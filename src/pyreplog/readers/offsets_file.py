@@ -261,8 +261,7 @@ class OffsetsFile:
         elif parsed.damaged_count or parsed.name != self.name:
             self._replace_if_possible()
 
-    # ----------------------------------------------------------------------------------- what it
-    # says
+    # --------------------------------------------------------------------------------- what it says
 
     def commit_of(self, topic: str, topic_id: str, partition: int) -> Commit | None:
         """Return the last commit of a partition; None if there is none. A commit from before the topic had an id
@@ -310,8 +309,7 @@ class OffsetsFile:
                 )
         return found
 
-    # ----------------------------------------------------------------------------------------
-    # writing
+    # -------------------------------------------------------------------------------------- writing
 
     def write(self, entries: Sequence[OffsetEntry]) -> None:
         """Append entries with one write, unsynced. After an error none of them counts."""
@@ -349,8 +347,7 @@ class OffsetsFile:
         finally:
             self._lock.release()
 
-    # -----------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _opened(self) -> File:
         if self._file is None:

@@ -11,6 +11,7 @@ from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
 from pyreplog.runtime.locking import LockWait, cluster_wait, log_wait, reader_wait
 from pyreplog.runtime.log import Log, open_log
 from pyreplog.runtime.log_writer import LogWriter
+from pyreplog.runtime.retries import DEFAULT_RETRIES, RetryPolicy
 
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin
@@ -45,12 +46,17 @@ if TYPE_CHECKING:
         stored_quorum,
     )
     from pyreplog.runtime.reader_consumer import ReaderConsumer
+    from pyreplog.runtime.record_handling import Handling, check_handler
     from pyreplog.runtime.send_functions import Partitioner, SendExtras, Serializer
     from pyreplog.runtime.several import scan
     from pyreplog.runtime.spool_applier import apply_offline, make_unowned
     from pyreplog.runtime.subscription import place_of, topics_of
 
 __all__ = [
+    "DEFAULT_RETRIES",
+    "Handling",
+    "check_handler",
+    "RetryPolicy",
     "ANSWER_TIMEOUT_S",
     "Admin",
     "Cluster",
@@ -141,6 +147,7 @@ __getattr__, __dir__ = lazy_door(
         ".queue": ["Queue"],
         ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_quorum", "stored_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
+        ".record_handling": ["Handling", "check_handler"],
         ".send_functions": ["Partitioner", "SendExtras", "Serializer"],
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],

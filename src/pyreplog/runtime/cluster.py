@@ -25,6 +25,7 @@ from pyreplog.ports import Clock, Disk, Lock
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.at_exit import end_on_sigterm, forget, remember
 from pyreplog.runtime.clients import Clients
+from pyreplog.runtime.cluster_dead_letters import ClusterDeadLetters
 from pyreplog.runtime.cluster_node import ClusterNode, Nodes
 from pyreplog.runtime.cluster_options import (
     ClusterOptions,
@@ -175,7 +176,7 @@ class Cluster:
             lambda name: SystemDisk(permissions=options.permissions, batcher=driver.syncs)
         )
         self._disk = disk = self._make_disk("controller")
-        self._named = TopicReaders(disk, options.clock, path)
+        self._named = TopicReaders(disk, options.clock, path, ClusterDeadLetters(self))
         self._node_disks = NodeDisks(self._make_disk)
         self._folders = NodeFolders(disk, path, options.nodes, anchor=options.disk is None)
         self._controller = controller = QuorumHost(

@@ -381,7 +381,7 @@ class Log(LogReading):
             self._place,
             TopicPartition(self.topic, self.partition),
             ReaderOptions.checked(name, auto_commit, start, on_data_loss),
-            offsets,
+            (offsets, dead_letters),
             lock_timeout,
             self._parts.discard,
         )

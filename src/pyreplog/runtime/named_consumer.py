@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from typing import NoReturn, SupportsIndex, cast, overload
+from typing import Any, NoReturn, SupportsIndex, cast, overload
 
 from pyreplog.arrow import ArrowTable, timestamp_ms
 from pyreplog.config import INT64_MAX, check_flag, check_seconds, whole
@@ -19,14 +19,17 @@ from pyreplog.errors import (
 )
 from pyreplog.log import LogReader
 from pyreplog.ports import Clock, Disk
-from pyreplog.readers import EntryKind, OffsetEntry, OffsetsFile
-from pyreplog.record import Record
+from pyreplog.readers import EntryKind, OffsetEntry, OffsetsFile, message_of
+from pyreplog.record import Record, delivered
 from pyreplog.runtime.arrow_poll import read_table
+from pyreplog.runtime.cluster_dead_letters import NoDeadLetters
 from pyreplog.runtime.deserializers import DecodedRecord
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.named_position import NamedCursor, ReaderOptions
+from pyreplog.runtime.named_position import NamedCursor, ReaderOptions, last_of_each
 from pyreplog.runtime.open_options import ViewOptions
 from pyreplog.runtime.reader_consumer import Ends, ReadCursor, ReaderConsumer, Reset, Topics
+from pyreplog.runtime.record_handling import check_handler, handle_all
+from pyreplog.runtime.retries import DEFAULT_RETRIES, RetryPolicy
 from pyreplog.runtime.subscription import Subject, is_pair, partitions_of
 from pyreplog.runtime.views import CommittedView, ReaderView
 from pyreplog.system import OwnedLock
@@ -97,8 +100,7 @@ class NamedConsumer(ReaderConsumer):
         assert self._opened_offsets is not None
         return self._opened_offsets
 
-    # --------------------------------------------------------------------------------------
-    # beginning
+    # ------------------------------------------------------------------------------------ beginning
 
     def _begin(self, readers: list[LogReader], reset: Reset) -> dict[TopicPartition, ReadCursor]:
         """See :class:`ReaderConsumer`. The first call takes the name's lock."""
@@ -161,8 +163,7 @@ class NamedConsumer(ReaderConsumer):
             raise OffsetOutOfRangeError(start, view.start_offset, view.end_offset, log=str(key))
         return start
 
-    # ------------------------------------------------------------------------------------ lost
-    # records
+    # --------------------------------------------------------------------------------- lost records
 
     def _lose(self, cursor: NamedCursor, loss: DataLossError) -> None:
         """Keep ``loss`` for the next poll, or go on where ``on_data_loss`` says."""
@@ -215,10 +216,12 @@ class NamedConsumer(ReaderConsumer):
         return own.next_offset
 
     def _may_read(self, cursor: ReadCursor) -> bool:
-        return not cast("NamedCursor", cursor).is_paused
+        own = cast("NamedCursor", cursor)
+        if own.due_s is not None and time.monotonic() >= own.due_s:
+            own.due_s = None
+        return not own.is_paused and own.due_s is None
 
-    # -----------------------------------------------------------------------------------------
-    # reading
+    # -------------------------------------------------------------------------------------- reading
 
     def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
         """Return the available records. Wait up to ``timeout`` seconds for the first (None: for ever); the list is
@@ -303,7 +306,7 @@ class NamedConsumer(ReaderConsumer):
         """Remember ``records`` for the automatic commit of the next poll."""
         if self._options.auto_commit and records:
             with self._state:
-                for key, record in _lasts(records):
+                for key, record in last_of_each(records):
                     if key in self._cursors:
                         self._polled[key] = record.offset + 1, record.leader_epoch
         return records
@@ -318,7 +321,7 @@ class NamedConsumer(ReaderConsumer):
                     one = records[0]
                     self._own[TopicPartition(one.topic, one.partition)].hand_out(one.offset + 1, one.leader_epoch)
                 else:
-                    for key, one in _lasts(records):
+                    for key, one in last_of_each(records):
                         self._own[key].hand_out(one.offset + 1, one.leader_epoch)
         return records
 
@@ -376,8 +379,69 @@ class NamedConsumer(ReaderConsumer):
 
         return partitions_of(subject, read)
 
-    # ------------------------------------------------------------------------------------------
-    # commits
+    # ------------------------------------------------------------------------------- poison records
+
+    def run(
+        self,
+        handler: Callable[[Any], object],
+        *,
+        retry: RetryPolicy | None = DEFAULT_RETRIES,
+        until_end: bool = False,
+    ) -> None:
+        """Call ``handler`` with each record, one after another, and commit it when the call returns.
+
+        An exception is a failed attempt: the partition waits as ``retry`` says, others go on, and the record comes
+        again. After the last attempt it becomes a dead letter and is passed. The attempt is noted before the handler is
+        called, so that a record that kills the process counts too. KeyboardInterrupt, SystemExit and the exceptions of
+        signal handlers do not count and are raised. ``retry`` None: every exception is raised, and the record comes
+        again at the next call. ``until_end``: return at the ends that the partitions have now; else when another thread
+        closes the consumer.
+
+        Raises as :meth:`poll` and :meth:`commit` do, and what writing a dead letter raises: then the record stays
+        uncommitted.
+        """
+        check_flag("until_end", until_end)
+        check_handler(handler)
+        self._check()
+        handle_all(self, handler, retry, self._ends() if until_end else None)
+
+    def dead_letter(self, record: Record | DecodedRecord, error: object = None) -> None:
+        """Make ``record`` a dead letter, and commit it: for loops of one's own.
+
+        The dead letter has the record's value, key and headers, and six headers more: where the record is, the
+        reader's name, the number of attempts, and ``error``, an exception or a text. It is written first, as durable
+        as the log, and only once: if the process ends before the commit, the next reader finds it. Raises
+        UnknownTopicError for a record of another log, ConfigError for a reader of a cluster in ``mode="r"`` without
+        ``dead_letters=``, and the errors of appending to the log of dead letters.
+        """
+        self._check()
+        raw = record.record if isinstance(record, DecodedRecord) else record
+        if not isinstance(raw, Record):
+            raise TypeError(f"dead_letter takes a Record, not {type(record).__name__}")
+        cursor = cast("NamedCursor", self._cursor(TopicPartition(raw.topic, raw.partition)))
+        noted = self._offsets.attempts_of(cursor.topic_id, raw.partition)
+        count = noted.number if noted is not None and noted.offset == raw.offset else 0
+        self._give_up(raw, max(count, 1), "" if error is None else message_of(error))
+
+    def _give_up(self, record: Record, count: int, message: str) -> None:
+        """Write the dead letter of a record after ``count`` attempts, then commit the record."""
+        cursor = self._own[TopicPartition(record.topic, record.partition)]
+        make = self._options.letters or (lambda _: NoDeadLetters("it has no place for them"))
+        make(cursor.files).write(delivered([record], count), group=self.name, message=message)
+        if self._is_new_offset(cursor, record.offset + 1):
+            self.commit(record)
+
+    def _go_back(self, record: Record, due_s: float | None) -> None:
+        """Read on at ``record``, at ``due_s`` (None: at once)."""
+        key = TopicPartition(record.topic, record.partition)
+        with self._locked(), self._state:
+            cursor = self._own[key]
+            cursor.next_offset, cursor.read_epoch, cursor.due_s = record.offset, NO_EPOCH, due_s
+            cursor.handed = -1, NO_EPOCH
+            cursor.seek_count += 1
+            self._drop_left(key)
+
+    # -------------------------------------------------------------------------------------- commits
 
     def commit(self, what: WhatToCommit = None, *, sync: bool = False) -> None:
         """Note that records are done; the next consumer of this name goes on behind them.
@@ -513,8 +577,7 @@ class NamedConsumer(ReaderConsumer):
             self._polled.pop(key, None)
             self._has_loss = any(other.loss is not None for other in self._own.values())
 
-    # ------------------------------------------------------------------------------------------
-    # the end
+    # -------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
         """Close the consumer and give its name back; a waiting call ends. Nothing is committed. A second call is
@@ -533,13 +596,3 @@ class NamedConsumer(ReaderConsumer):
             f"<pyreplog.NamedConsumer {self.name!r} of {len(self._cursors)}"
             f" partition(s){', closed' if self._closed else ''}>"
         )
-
-
-def _lasts(records: list[Record]) -> Iterator[tuple[TopicPartition, Record]]:
-    """Yield the last record of each run of one partition's records."""
-    before = records[0]
-    for record in records:
-        if record.partition != before.partition or record.topic != before.topic:
-            yield TopicPartition(before.topic, before.partition), before
-        before = record
-    yield TopicPartition(before.topic, before.partition), before

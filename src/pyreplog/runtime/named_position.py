@@ -4,6 +4,7 @@ follow."""
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
@@ -18,12 +19,13 @@ from pyreplog.errors import (
 )
 from pyreplog.readers import check_reader_name, topic_crc
 from pyreplog.record import Record
+from pyreplog.runtime.dead_letter_log import DeadLetterWriter
 from pyreplog.runtime.deserializers import NO_DESERIALIZERS, Deserializers
 from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReadCursor
 from pyreplog.runtime.views import CommittedView, ReaderView
 from pyreplog.values import NO_EPOCH, TopicPartition
 
-__all__ = ["NamedCursor", "OnDataLoss", "ReaderOptions", "Start"]
+__all__ = ["NamedCursor", "OnDataLoss", "ReaderOptions", "Start", "last_of_each"]
 
 Start = Literal["earliest", "latest"] | int | datetime
 OnDataLoss = Literal["raise", "earliest", "latest"]
@@ -43,6 +45,8 @@ class ReaderOptions(NamedTuple):
     on_data_loss: OnDataLoss
     max_poll_records: int = MAX_POLL_RECORDS
     deserializers: Deserializers = NO_DESERIALIZERS
+    letters: Callable[[ReaderView], DeadLetterWriter] | None = None
+    """Returns the writer of the dead letters of a partition's topic."""
 
     @classmethod
     def checked(
@@ -72,6 +76,7 @@ class NamedCursor(ReadCursor):
 
     __slots__ = (
         "committed",
+        "due_s",
         "handed",
         "has_news",
         "is_paused",
@@ -96,6 +101,8 @@ class NamedCursor(ReadCursor):
         #: committed.
         self.is_sought = False
         self.is_paused = False
+        #: When the partition goes on after a failed attempt, by `time.monotonic`; None: now.
+        self.due_s: float | None = None
         #: The epoch of the record before ``next_offset``; -1 if it is not known.
         self.read_epoch = NO_EPOCH
         #: Why reading cannot go on here. A seek clears it.
@@ -160,3 +167,13 @@ def _told(error: DataLossError, committed: int, found: int) -> DataLossError:
     """Return ``error`` with its offsets."""
     error.committed, error.found = committed, found
     return error
+
+
+def last_of_each(records: list[Record]) -> Iterator[tuple[TopicPartition, Record]]:
+    """Yield the last record of each run of one partition's records."""
+    before = records[0]
+    for record in records:
+        if record.partition != before.partition or record.topic != before.topic:
+            yield TopicPartition(before.topic, before.partition), before
+        before = record
+    yield TopicPartition(before.topic, before.partition), before

@@ -9,10 +9,10 @@ from typing import Final
 from pyreplog.errors import ConfigError
 from pyreplog.log import join, make_folder
 from pyreplog.readers import JournalIdentity, QueueJournal, check_reader_name, queue_file_name
+from pyreplog.runtime.dead_letter_log import DeadLetterLog
 from pyreplog.runtime.folder_opening import folder_of
 from pyreplog.runtime.log_place import LogPlace
 from pyreplog.runtime.queue import Queue
-from pyreplog.runtime.queue_dead_letters import DeadLetterLog
 from pyreplog.runtime.queue_worker import QueueWorker
 from pyreplog.runtime.views import CommittedView, ReaderView, WriterView
 from pyreplog.system import anchored

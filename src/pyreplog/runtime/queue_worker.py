@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from pyreplog.errors import ClosedError, InvalidRecordStateError, OffsetOutOfRangeError, PyreplogError, StorageError
 from pyreplog.ports import Clock
@@ -26,6 +26,7 @@ from pyreplog.readers import (
     runs_of,
 )
 from pyreplog.record import Record, delivered
+from pyreplog.runtime.dead_letter_log import DeadLetterWriter
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.queue_sync import JournalSync
 from pyreplog.runtime.views import CommittedView, ReaderView, WriterView, record_lists
@@ -49,15 +50,6 @@ _REJECTED: Final = "rejected by a worker that ended or failed before this was wr
 Runs = list[tuple[int, int]]
 Claims = list[tuple[int, int]]
 """(offset, delivery count), by rising offset."""
-
-
-class DeadLetterWriter(Protocol):
-    """Writes dead letters, each once."""
-
-    def write(self, records: Sequence[Record], *, group: str, message: str) -> None:
-        """Write the dead letters of ``records``, unless they are there already. They are then as durable as the
-        log."""
-        ...
 
 
 class QueueWorker:

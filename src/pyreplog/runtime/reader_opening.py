@@ -13,7 +13,9 @@ from pyreplog.log import LogReader
 from pyreplog.ports import Clock, Disk
 from pyreplog.readers import OffsetsFile
 from pyreplog.runtime.catalog import Catalog
+from pyreplog.runtime.cluster_dead_letters import NoDeadLetters
 from pyreplog.runtime.consumer_settings import Folder, NamedReaderSettings
+from pyreplog.runtime.dead_letter_log import DeadLetterLog, DeadLetterWriter
 from pyreplog.runtime.deserializers import Deserializers
 from pyreplog.runtime.folder_opening import folder_of, open_for_reading
 from pyreplog.runtime.locking import reader_wait
@@ -64,9 +66,7 @@ class ReaderPlace:
         self._disk = disk
         self._name = name
         self._wait = reader_wait(name, lock_timeout)
-        folder = None if offsets is None else folder_of(offsets)
-        #: The caller's folder, absolute on the machine's own disk.
-        self.folder = anchored(folder) if folder is not None and isinstance(disk, SystemDisk) else folder
+        self.folder = chosen_folder(disk, offsets)
         self._home = home
 
     def open(self, readers: list[LogReader]) -> OffsetsFile:
@@ -89,11 +89,14 @@ def open_log_reader(
     place: LogPlace,
     key: TopicPartition,
     options: ReaderOptions,
-    offsets: Folder | None,
+    folders: tuple[Folder | None, Folder | None],
     lock_timeout: object,
     on_close: Callable[[ReaderConsumer], object],
 ) -> NamedConsumer:
-    """Open a named reader of an open log."""
+    """Open a named reader of an open log. ``folders``: the caller's for the offsets and for the dead letters."""
+    offsets, dead_letters = folders
+    folder = chosen_folder(place.disk, dead_letters)
+    options = options._replace(letters=lambda files: DeadLetterLog(place, files, folder))
     where = ReaderPlace(place.disk, options.name, lock_timeout, offsets, place.home)
     return NamedConsumer(
         place.disk, place.clock, LogTopic(place, key), key, options, place.reading, where.open, on_close
@@ -103,8 +106,12 @@ def open_log_reader(
 class TopicReaders:
     """The named readers of one open cluster, which close with it."""
 
-    def __init__(self, disk: Disk, clock: Clock, path: str) -> None:
-        """``path``: the cluster's folder, or another folder that holds logs."""
+    def __init__(self, disk: Disk, clock: Clock, path: str, letters: DeadLetterWriter | None = None) -> None:
+        """``path``: the cluster's folder, or another folder that holds logs. ``letters``: writes the dead letters of
+        readers that name no folder; None: they have no place."""
+        self._letters = letters or NoDeadLetters(
+            "the folder is only read, so it takes no records: open the reader with dead_letters=FOLDER"
+        )
         self._disk = disk
         self._clock = clock
         self._path = path
@@ -125,7 +132,13 @@ class TopicReaders:
             settings.get("start", "earliest"),
             settings.get("on_data_loss", "raise"),
         )
-        options = options._replace(max_poll_records=max_poll_records, deserializers=deserializers)
+        folder = chosen_folder(self._disk, settings.get("dead_letters"))
+        place = LogPlace(self._disk, self._path, self._clock, _READING)
+        options = options._replace(
+            max_poll_records=max_poll_records,
+            deserializers=deserializers,
+            letters=lambda files: self._letters if folder is None else DeadLetterLog(place, files, folder),
+        )
         where = ReaderPlace(
             self._disk, options.name, settings.get("lock_timeout", 0), settings.get("offsets"), lambda _: self._path
         )
@@ -139,6 +152,12 @@ class TopicReaders:
     def close(self) -> None:
         """Close the readers that are open."""
         close_parts(self._open)
+
+
+def chosen_folder(disk: Disk, folder: Folder | None) -> str | None:
+    """Return the folder that the caller named, absolute on the machine's own disk."""
+    found = None if folder is None else folder_of(folder)
+    return anchored(found) if found is not None and isinstance(disk, SystemDisk) else found
 
 
 def check_reader_settings(

@@ -24,7 +24,7 @@ from pyreplog.errors import (
     UnsyncedError,
 )
 from pyreplog.record import Record
-from pyreplog.runtime import queue_dead_letters, queue_worker
+from pyreplog.runtime import dead_letter_log, queue_worker
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.verify import Level, verify
@@ -564,7 +564,7 @@ def test_a_brokers_folder_needs_another_place_for_the_journal(place: Place, log:
 
 def test_the_log_of_dead_letters_is_open_for_the_moment_only(place: Place, log: pyreplog.Log) -> None:
     """Another worker, or its reader, can have it right after."""
-    assert queue_dead_letters.DEAD_LETTER_FOLDER_SUFFIX == ".dlq"
+    assert dead_letter_log.DEAD_LETTER_FOLDER_SUFFIX == ".dlq"
     log.append(b"a")
     with log.queue("work") as queue:
         queue.reject(one(queue))

@@ -1,0 +1,79 @@
+"""The topics of dead letters in a cluster, and the reader that has no place for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyreplog.config import INT32_MAX, LogConfig
+from pyreplog.errors import ConfigError
+from pyreplog.readers import dead_letter_topic, letter_headers
+from pyreplog.record import Record
+from pyreplog.runtime.dead_letter_log import HEADERS_SIZE, LOOK_BACK_COUNT, WrittenLetters
+from pyreplog.values import TopicPartition
+
+if TYPE_CHECKING:
+    from pyreplog.runtime.cluster import Cluster
+
+__all__ = ["ClusterDeadLetters", "NoDeadLetters"]
+
+
+class ClusterDeadLetters:
+    """Writes dead letters into topics of a cluster that this process runs. A topic is made when it is first needed,
+    like its source. Any thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def write(self, records: Sequence[Record], *, group: str, message: str) -> None:
+        """Write the dead letters of ``records``, unless they are there already. They are then as durable as their
+        topic. Raises what ``create_topic`` and ``send`` raise."""
+        with self._cluster.producer() as producer:
+            for record in records:
+                topic = dead_letter_topic(record.topic)
+                partition = record.partition % self._partition_count(record.topic, topic)
+                if not self._written(topic, partition).holds(record, group):
+                    producer.send(
+                        topic,
+                        record.value,
+                        key=record.key,
+                        headers=letter_headers(record, group, message),
+                        partition=partition,
+                    ).result()
+
+    def _written(self, topic: str, partition: int) -> WrittenLetters:
+        """Return the last dead letters of a partition."""
+        with self._cluster.consumer((topic, partition)) as consumer:
+            start, end = consumer.start_offset(topic, partition), consumer.end_offset(topic, partition)
+            consumer.seek(topic, partition, max(start, end - LOOK_BACK_COUNT))
+            return WrittenLetters(consumer.until_end())
+
+    def _partition_count(self, source: str, topic: str) -> int:
+        """Return the number of partitions of the dead letters' topic. Make it if it is not there."""
+        admin = self._cluster.admin
+        if topic not in admin.topics():
+            like = admin.describe(source)
+            kept = {name: text for name, text in like.config.items() if name in ("durability", "min.insync.replicas")}
+            size = int(like.config.get("max.message.bytes", LogConfig().max_message_bytes))
+            admin.create_topic(
+                topic,
+                partitions=len(like.partitions),
+                replication_factor=max(len(one.replicas) for one in like.partitions),
+                config={**kept, "max.message.bytes": min(size + HEADERS_SIZE, INT32_MAX)},
+            )
+        return len(admin.describe(topic).partitions)
+
+
+class NoDeadLetters:
+    """A reader that has no place for dead letters."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def write(self, records: Sequence[Record], *, group: str, message: str) -> None:
+        """Raise :class:`ConfigError`."""
+        record = records[0]
+        raise ConfigError(
+            f"offset {record.offset} of {TopicPartition(record.topic, record.partition)} cannot become a dead letter:"
+            f" {self._why}"
+        )
