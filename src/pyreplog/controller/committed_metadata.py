@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from pyreplog.controller.change_codec import ChangeDecoder
 from pyreplog.controller.image import MetadataImage
-from pyreplog.controller.image_loader import ImageLoader, decode_known
+from pyreplog.controller.image_loader import ImageLoader
 from pyreplog.controller.image_store import ImageStore, StoredEnd
 from pyreplog.controller.metadata_log import RecentRecords
 from pyreplog.quorum import RaftNode
-from pyreplog.wire import MetadataRecord, OtherMetadataRecord
+from pyreplog.wire import (
+    MetadataRecord,
+    OtherMetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+)
 
 __all__ = ["CommittedMetadata"]
 
@@ -18,6 +25,8 @@ _RECORD_SIZE: Final = 80
 """About the size of a partition's record in a snapshot."""
 _LONG: Final = 10_000
 """Records that are read before they are applied; more are not in memory at once."""
+_MANY: Final = 64
+"""So many records, and one more for every other topic, cost more to apply than a copy of the image."""
 
 
 class CommittedMetadata:
@@ -34,6 +43,7 @@ class CommittedMetadata:
         """Whether a store may still be made for an image that has become large."""
         self._record_count = 0
         """About the number of records that restate the image."""
+        self._decoder = ChangeDecoder()
         self.image = MetadataImage()
         self._recent = RecentRecords(0)
         self.bytes_since_snapshot = 0
@@ -81,10 +91,14 @@ class CommittedMetadata:
         loader.image.offset = snapshot_id.end_offset - 1
         return loader.image
 
-    def advance(self, own: Sequence[tuple[int, MetadataRecord]] = ()) -> list[tuple[int, MetadataRecord]]:
+    def advance(
+        self, own: Sequence[tuple[int, MetadataRecord]] = (), working: MetadataImage | None = None
+    ) -> list[tuple[int, MetadataRecord]]:
         """Apply the records that were committed since; return them, or the last ones of very many.
 
         ``own``: records that this process appended and still has, which need not be read again.
+        ``working``: the committed image after all of ``own``. If all of them are committed, and they
+        are many, this image becomes a copy of it.
         """
         end = self._raft.high_watermark
         following = self.image.offset + 1
@@ -94,8 +108,30 @@ class CommittedMetadata:
         if records is None:
             return self._catch_up(following, end)
         self.bytes_since_snapshot += 64 * len(records)  # about
-        self._apply(records)
+        copy = None
+        if working is not None and working.offset == end - 1 and len(records) == len(own):
+            copy = self._copied(working, records)
+        if copy is None:
+            self._apply(records)
+        else:
+            self.image = copy
+            self._note(records)
         return records
+
+    def _copied(self, working: MetadataImage, records: Sequence[tuple[int, MetadataRecord]]) -> MetadataImage | None:
+        """Return a copy of ``working``, the image after ``records``; None if they must be applied one by one."""
+        if len(records) < _MANY + len(working.topics) // 2:
+            return None
+        if self._store is None or not self._store.is_open:
+            return working.copy()
+        # The store takes each part of the image as its record left it, and a copy has the last
+        # state of each.
+        if not _are_apart(records):
+            return None
+        copy = working.copy()
+        for offset, record in records:
+            self._store.note(copy, record, self._end_at(offset))
+        return copy
 
     def _catch_up(self, offset: int, end: int) -> list[tuple[int, MetadataRecord]]:
         """Read and apply the records below ``end``, some at a time; return the last ones."""
@@ -108,7 +144,7 @@ class CommittedMetadata:
                 break
             if isinstance(value, bytes):
                 self.bytes_since_snapshot += len(value)
-                found.append((place, decode_known(value, place)))
+                found.append((place, self._decoder.decode(value, place)))
             else:
                 found.append((place, OtherMetadataRecord("NoOpRecord", 0, {})))
             if len(found) == _LONG:
@@ -128,6 +164,11 @@ class CommittedMetadata:
         else:
             for offset, record in records:
                 self.image.apply(offset, record)
+        self._note(records)
+
+    def _note(self, records: Sequence[tuple[int, MetadataRecord]]) -> None:
+        """Keep records that are applied, and make a store for an image that has become large."""
+        store = self._store
         self._recent.append(records)
         self._record_count += len(records)
         if self._may_grow and store is not None and self._record_count >= store.records_min:
@@ -177,6 +218,20 @@ class CommittedMetadata:
         if self._raft.storage.start_offset > end.offset + 1 or end.offset >= self._raft.log_end_offset:
             return False
         return end.epoch >= 0 and self._end_at(end.offset) == end
+
+
+def _are_apart(records: Sequence[tuple[int, MetadataRecord]]) -> bool:
+    """Return whether all records are about different partitions, but for one that removes no topic."""
+    keys = set()
+    others = 0
+    for _, record in records:
+        if isinstance(record, PartitionChangeRecord | PartitionRecord):
+            keys.add((record.topic_id, record.partition_id))
+        else:
+            others += 1
+            if isinstance(record, RemoveTopicRecord):
+                return False
+    return others <= 1 and others + len(keys) == len(records)
 
 
 def _taken(own: Sequence[tuple[int, MetadataRecord]], offset: int, end: int) -> list[tuple[int, MetadataRecord]] | None:

@@ -7,6 +7,7 @@ producer id, then each topic with its settings and its partitions. Format: docs/
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from pyreplog.controller.image import MetadataImage, TopicImage
@@ -47,6 +48,7 @@ _CONFIG_PART: Final = b"\1"
 _PARTITION_PART: Final = b"\2"
 
 
+@lru_cache(maxsize=1024)
 def topic_prefix(topic_id: str) -> bytes:
     """Return the beginning of all keys of a topic."""
     return TOPIC + decode_uuid(topic_id)

@@ -42,7 +42,9 @@ NOTE_NAME: Final = "replog.image"
 SLICE: Final = 1000
 """Entries that one step writes, and that one read returns."""
 DELAY_NS: Final = 1_000_000_000
-"""Fewer changes than a slice are written after this time."""
+"""Fewer changes than a slice are written after this time, and the first slice of a new store."""
+PAUSE_NS: Final = 50_000_000
+"""A whole slice is written after this time, behind the answers and the other nodes' fetches."""
 _READ_SIZE: Final = 1 << 20
 _VERSION: Final = 1
 _MARK_KEY: Final = b"!"
@@ -257,7 +259,7 @@ class ImageStore:
             self._unbuilt = dict.fromkeys(sorted(image.topics, key=topic_prefix))  # as the keys: full pages
             self._changes.append(_Changes(end))
             self._changes[0].entries.update(self._entries.of_cluster(image))
-            self._due_ns = 0
+            self._due_ns = self._clock.monotonic_ns() + DELAY_NS
 
     # -------------------------------------------------------------------------------------- writing
 
@@ -278,7 +280,8 @@ class ImageStore:
         if not self._is_unbuilt(record):
             last.entries.update(self._entries.of_record(image, record))
         if len(last.entries) >= SLICE:
-            self._due_ns = self._clock.monotonic_ns()
+            due_ns = self._clock.monotonic_ns() + PAUSE_NS
+            self._due_ns = due_ns if self._due_ns is None else min(self._due_ns, due_ns)
         elif self._due_ns is None and last.entries:
             self._due_ns = self._clock.monotonic_ns() + DELAY_NS
 

@@ -11,7 +11,8 @@ from typing import Final
 from crc32c import crc32c
 
 from pyreplog.controller import read_stored
-from pyreplog.controller.image_loader import ImageLoader
+from pyreplog.controller.change_codec import ChangeDecoder
+from pyreplog.controller.image_loader import ImageLoader, decode_known
 from pyreplog.controller.image_store import StoredEnd, StoredMark, decode_mark, encode_mark
 from pyreplog.errors import CorruptError, PyreplogError
 from pyreplog.log.cluster_metadata import metadata_body, newest_metadata
@@ -21,7 +22,7 @@ from pyreplog.quorum.state_file import decode_state
 from pyreplog.testing import SimDisk
 from pyreplog.verify import verify
 from pyreplog.verify.metadata_records import BadRecord, MetadataState
-from pyreplog.wire import PartitionRecord, RegisterBrokerRecord, TopicRecord, encode_record
+from pyreplog.wire import PartitionChangeRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord, encode_record
 from tests.faults.fuzz.mutate import seal_batch
 from tests.faults.fuzz.target import Target
 from tests.unit.quorum.quorum_net import FOLDER, QuorumNet, address_of_node
@@ -41,6 +42,7 @@ RECORDS: Final = [
         PartitionRecord(0, TOPIC_ID, [1], [1], leader=1, leader_epoch=0, partition_epoch=0),
     )
 ]
+CHANGE: Final = encode_record(PartitionChangeRecord(0, TOPIC_ID, [1], 1))
 
 
 @cache
@@ -68,7 +70,7 @@ def _seeds() -> list[bytes]:
     names = (b"00000000000000000003-0000000005.checkpoint", b"1-2.checkpoint", b"\xc2\xb2")
     found += [bytes([_NAME]) + name for name in names]
     found += [bytes([_RECORD]) + record for record in RECORDS]
-    found += [bytes([_IMAGE]) + record for record in RECORDS]
+    found += [bytes([_IMAGE]) + record for record in (*RECORDS, CHANGE)]
     return [*found, bytes([_MARK]) + encode_mark(StoredMark(StoredEnd(5, 1), 3, 7))]
 
 
@@ -107,6 +109,9 @@ def _run(data: bytes) -> object:
     if kind == _MARK:
         return decode_mark(content) is not None
     if kind == _IMAGE:
+        decoder = ChangeDecoder()
+        decoder.decode(CHANGE, 0)
+        assert decoder.decode(content, 0) == decode_known(content, 0)
         loader = ImageLoader(5)
         for record in (RECORDS[1], content):
             loader.add(record)

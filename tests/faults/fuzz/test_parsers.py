@@ -100,6 +100,7 @@ FED: Final = {
         "verify/queues._slot",
     ],
     "quorum": [
+        "controller/change_codec.ChangeDecoder.decode",
         "controller/image_loader.ImageLoader.add",
         "controller/image_loader.decode_known",
         "controller/image_store.decode_mark",
