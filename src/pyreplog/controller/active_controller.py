@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pyreplog.controller.change_codec import ChangeEncoder
 from pyreplog.controller.committed_metadata import CommittedMetadata
 from pyreplog.controller.controller import Controller
 from pyreplog.controller.decision_log import tell_decisions
@@ -26,7 +27,6 @@ from pyreplog.wire import (
     MetadataRecord,
     MetadataResponse,
     Request,
-    encode_record,
 )
 
 __all__ = ["ActiveController"]
@@ -64,23 +64,31 @@ class ActiveController:
         self.since_ns = 0
         """The time of :meth:`start`."""
         self._requests = ControllerRequests(controller)
+        self._encoder = ChangeEncoder()
         self._uncommitted: list[tuple[int, MetadataRecord]] = []
         self._waiting: dict[int, _WaitingAnswers] = {}
         self._token = 0
         self._effects: list[QuorumEffect] = []
         self._is_refused = False
         """Whether the log refused the last decisions. Each retry would say so again."""
+        self._has_begun = False
+        """Whether the first decisions of this controller wait for :meth:`step`, to be appended with others."""
         self._undecided: list[Request] = []
         """Requests whose decisions are being appended. If that ends this voter, they are refused."""
 
     # ------------------------------------------------------------------------------------ decisions
 
-    def start(self, now_ns: int, gone: Collection[str]) -> None:
-        """Take over from the former controller; ``gone``: see :meth:`Controller.take_over`."""
+    def start(self, now_ns: int, gone: Collection[str], *, is_followed: bool) -> None:
+        """Take over from the former controller; ``gone``: see :meth:`Controller.take_over`.
+
+        ``is_followed``: requests wait for :meth:`step`, which appends these decisions with theirs.
+        """
         self.since_ns = now_ns
         self._align()
         self.controller.take_over(now_ns, gone)
-        self._append_or_undo(now_ns)
+        self._has_begun = is_followed
+        if not is_followed:
+            self._append_or_undo(now_ns)
 
     @property
     def next_deadline_ns(self) -> int | None:
@@ -124,12 +132,14 @@ class ActiveController:
     def _align(self) -> None:
         """Let the next record have the offset at the end of the log, which has control records
         too."""
-        self.controller.image.offset = self._raft.log_end_offset - 1
+        if not self._has_begun:
+            self.controller.image.offset = self._raft.log_end_offset - 1
 
     # -------------------------------------------------------------------------------------- the log
 
     def _append_or_undo(self, now_ns: int) -> PyreplogError | None:
         """Append the new decisions. If the log refuses them, undo them and return the reason."""
+        self._has_begun = False
         records = self.controller.take()
         try:
             self._append(records, now_ns)
@@ -155,7 +165,7 @@ class ActiveController:
         batch: list[bytes] = []
         first = size = 0
         for index, (_, record) in enumerate(records):
-            value = encode_record(record)
+            value = self._encoder.encode(record)
             if batch and size + len(value) > APPEND_BYTES:
                 self._append_batch(records[first:index], batch, now_ns)
                 batch, size, first = [], 0, index
@@ -178,7 +188,7 @@ class ActiveController:
 
     def committed(self) -> None:
         """Apply the records that were committed since the last call to the committed image."""
-        records = self._committed.advance(self._uncommitted)
+        records = self._committed.advance(self._uncommitted, self.controller.image)
         end = self._committed.image.offset
         keep = 0
         while keep < len(self._uncommitted) and self._uncommitted[keep][0] <= end:

@@ -446,7 +446,8 @@ class QuorumServer:
         self._gone &= {broker.incarnation_id for broker in image.brokers.values()}
         self._gone |= self._of_before(image)
         _log.info("node %d is the active controller, in epoch %d", self.node_id, self._raft.epoch)
-        self._active.start(self._now_ns, self._gone)
+        # The first record of a new cluster is of no use before the first broker registers.
+        self._active.start(self._now_ns, self._gone, is_followed=bool(self._requests) or image.is_empty)
 
     def _of_before(self, image: MetadataImage) -> set[str]:
         """Return the incarnations of the nodes that started with this server which registered

@@ -68,12 +68,15 @@ def remove_file(disk: Disk, file: File) -> bool:
     return True
 
 
-def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True, reserve_in: str = "") -> None:
+def replace_file(
+    disk: Disk, path: str, content: bytes, *, durable: bool = True, reserve_in: str = "", named: bool = True
+) -> None:
     """Replace the content of ``path`` by ``content``. After a crash the file has the old content or the new one.
 
     ``durable=False`` leaves out the syncs, so after power loss the file may also be empty or torn. Use it only for
     content that can be rebuilt. ``reserve_in``: the folder whose reserve may be used if the disk is full; "" for
-    none. REQUIRES that no other process writes in that folder.
+    none. REQUIRES that no other process writes in that folder. ``named=False`` leaves out the sync of the folder: until
+    the caller syncs it, power loss may bring the old content back.
     """
     temporary = path + TEMPORARY_SUFFIX
 
@@ -99,7 +102,7 @@ def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True,
         with_reserve(disk, reserve_in, put, unmake)
     else:
         put()
-    if durable:
+    if durable and named:
         disk.sync_directory(parent_of(path))
 
 

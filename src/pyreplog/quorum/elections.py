@@ -49,16 +49,18 @@ class Elections(NodeState):
         code = self._vote_error(body, part)
         granted = False
         if not code:
-            if part.replica_epoch > self.epoch:
-                self.become_unattached(part.replica_epoch)
             candidate = ReplicaKey(part.replica_id, part.replica_directory_id)
             last = (part.last_offset_epoch, part.last_offset)
+            if part.replica_epoch > self.epoch:
+                # Epoch and vote are written together.
+                votes = not part.pre_vote and self.grants_vote(candidate, last, part.replica_epoch)
+                self.become_unattached(part.replica_epoch, voted=candidate if votes else None)
             if part.pre_vote:
                 granted = self.grants_pre_vote(candidate, last)
                 if granted:
                     self._wait_for_candidate(self.config.election_timeout_ms // 4)
             else:
-                granted = self.grants_vote(candidate, last)
+                granted = self.grants_vote(candidate, last, self.epoch)
                 if granted:
                     self.persist(HardState(self.epoch, -1, candidate))
                     self._wait_for_candidate(self.config.election_timeout_ms)
@@ -84,9 +86,14 @@ class Elections(NodeState):
         """Return the epoch of the last record and the end of the log, by which logs are compared."""
         return self.storage.last_epoch, self.storage.end_offset
 
-    def grants_vote(self, candidate: ReplicaKey, last: tuple[int, int]) -> bool:
-        """Return whether ``candidate``, whose log ends with ``last``, gets this node's vote in this epoch."""
-        if self.voter_failure is not None or self.leader_id is not None:
+    def grants_vote(self, candidate: ReplicaKey, last: tuple[int, int], epoch: int) -> bool:
+        """Return whether ``candidate``, whose log ends with ``last``, gets this node's vote in ``epoch``, which is
+        the present one or a later one."""
+        if self.voter_failure is not None:
+            return False
+        if epoch > self.epoch:
+            return last >= self.own_last()
+        if self.leader_id is not None:
             return False
         state = self.storage.read_state()
         if state.leader_id >= 0 and state.epoch == self.epoch:

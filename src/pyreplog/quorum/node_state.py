@@ -200,8 +200,13 @@ class NodeState:
     # -- changes of role --
 
     def persist(self, state: HardState) -> None:
-        """Keep term and vote, durably, before anything follows from them."""
-        if state != self.storage.read_state():
+        """Keep term and vote, durably, before anything follows from them.
+
+        A leader alone is not written. It has the votes of a majority of its epoch, each of which is
+        durable, so no other candidate can have one, whatever a voter forgets of the leader.
+        """
+        kept = self.storage.read_state()
+        if (state.epoch, state.voted) != (kept.epoch, kept.voted):
             self.storage.write_state(state)
         self.epoch = state.epoch
 
@@ -224,12 +229,15 @@ class NodeState:
             self.announced = said
             self.out.append(LeaderChanged(*said))
 
-    def become_unattached(self, epoch: int, deadline_ns: int | None = None) -> None:
-        """Enter ``epoch`` without a leader. A voter waits until the deadline, by default an election timeout."""
+    def become_unattached(self, epoch: int, deadline_ns: int | None = None, voted: ReplicaKey | None = None) -> None:
+        """Enter ``epoch`` without a leader. A voter waits until the deadline, by default an election timeout.
+
+        ``voted``: the candidate that gets this node's vote in the epoch, if it is a new one.
+        """
         if epoch < self.epoch:
             raise InternalError(f"epoch {epoch} after {self.epoch}")
         if epoch > self.epoch:
-            self.persist(HardState(epoch))
+            self.persist(HardState(epoch, -1, voted))
         if deadline_ns is None:
             deadline_ns = self.election_timeout() if self.may_campaign else self.now_ns
         self.enter(Unattached(deadline_ns))

@@ -3,7 +3,8 @@
 ``quorum-state`` is JSON without a checksum: an older copy, a missing one or a flipped bit could make
 a voter vote twice. So each state is first written to ``replog.quorum``, with the checksums of the
 ``quorum-state`` before it and of its own; then ``quorum-state`` is replaced. A crash between the two
-leaves a ``quorum-state`` with the checksum before, and the next opening finishes the change. Any
+leaves a ``quorum-state`` with the checksum before, and the next opening finishes the change. Power
+loss may do the same later, because the folder is synced only before the next state is written. Any
 other content is damage: the node is no whole voter then.
 
 ``replog.quorum`` has two slots that are written in turn, each synced before the next::
@@ -90,7 +91,18 @@ def decode_state(data: bytes, file: str) -> HardState:
 class StateFile:
     """The two files of one folder. Every write is durable when it returns."""
 
-    __slots__ = ("_disk", "_file", "_folder", "_reserve_in", "_sequence", "_written", "in_doubt", "voucher")
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_folder",
+        "_is_doubtful",
+        "_is_named",
+        "_reserve_in",
+        "_sequence",
+        "_written",
+        "in_doubt",
+        "voucher",
+    )
 
     def __init__(self, disk: Disk, folder: str, file: File, voucher: Voucher, sequence: int) -> None:
         self._disk = disk
@@ -100,6 +112,10 @@ class StateFile:
         self._sequence = sequence
         #: The checksum of ``quorum-state`` as it is on the disk.
         self._written = crc32c(encode_state(voucher.state))
+        #: Whether the name of the present ``quorum-state`` is known to be durable.
+        self._is_named = True
+        #: Whether a sync of the folder may have failed since the file was replaced.
+        self._is_doubtful = False
         self.voucher = voucher
         #: Whether a refused change may have replaced the file: open it again before the next one.
         self.in_doubt = False
@@ -165,17 +181,28 @@ class StateFile:
 
     def _settle(self) -> None:
         """Compare ``quorum-state`` with the voucher."""
-        if _check_state(self._disk, self._folder, self.voucher):
-            # The change may have been cut short, and neither file needs to be durable: after a
-            # failed sync the page cache shows bytes that are not on the disk. So write both again.
-            self._write_slot(self.voucher, self._sequence)
-            self._replace()
+        found = _check_state(self._disk, self._folder, self.voucher)
+        if self._written == self.voucher.before:
+            return
+        if found == self._written:
+            # The file was replaced, so the syncs of the slot and of its content had succeeded. Only
+            # the sync of its name may be missing, or have failed. Until the next change either
+            # content is right.
+            self._is_named, self._is_doubtful = False, True
+            return
+        # The change was cut short, and the slot need not be durable: after a failed sync the page
+        # cache shows bytes that are not on the disk. So write both again.
+        self._write_slot(self.voucher, self._sequence)
+        self._replace()
 
     def _replace(self) -> None:
         path = f"{self._folder}/{STATE_NAME}"
         data = encode_state(self.voucher.state)
         try:
-            replace_file(self._disk, path, data, reserve_in=self._reserve_in)
+            # The name is synced before the next change.
+            # Until then the voucher names either content.
+            self._is_named = False
+            replace_file(self._disk, path, data, reserve_in=self._reserve_in, named=False)
         except BaseException:
             # After a power cut the file may have either content, and the next voucher names one.
             self.in_doubt = self.in_doubt or self._checksum() != self._written
@@ -192,9 +219,25 @@ class StateFile:
 
     def _put(self, voucher: Voucher) -> None:
         """Write the slot that is not the newest, and sync it."""
+        if not self._is_named:
+            self._name()
         self._write_slot(voucher, self._sequence + 1)
         self._sequence += 1
         self.voucher = voucher
+
+    def _name(self) -> None:
+        """Make the present ``quorum-state`` durable under its name."""
+        if self._is_doubtful:  # a sync after a failed one proves nothing, so the file is written again
+            replace_file(
+                self._disk,
+                f"{self._folder}/{STATE_NAME}",
+                encode_state(self.voucher.state),
+                reserve_in=self._reserve_in,
+                named=False,
+            )
+        self._is_doubtful = True
+        self._disk.sync_directory(self._folder)
+        self._is_named, self._is_doubtful = True, False
 
     def _write_slot(self, voucher: Voucher, sequence: int) -> None:
         self._file.write_at(sequence % 2 * _SLOT_SIZE, [_slot(voucher, sequence)])
@@ -255,16 +298,17 @@ def _newest_of(file: File, identity: Identity) -> tuple[int, Voucher]:
     return sequence, voucher
 
 
-def _check_state(disk: Disk, folder: str, voucher: Voucher) -> bool:
-    """Compare ``quorum-state`` with the newest voucher. Return whether the change of it may have been cut short."""
+def _check_state(disk: Disk, folder: str, voucher: Voucher) -> int:
+    """Compare ``quorum-state`` with the newest voucher. Return its checksum: that of the state, or of the one before
+    it if the change was cut short."""
     path = f"{folder}/{STATE_NAME}"
     data = read_whole(disk, path, _STATE_SIZE_MAX)
     if data is None:
         raise CorruptError("the file is missing", file=path)
-    vouched = crc32c(encode_state(voucher.state))
-    if crc32c(data) not in (vouched, voucher.before):
+    checksum = crc32c(data)
+    if checksum not in (crc32c(encode_state(voucher.state)), voucher.before):
         raise CorruptError(f"{VOUCHER_NAME} does not vouch for the content", file=path)
-    return vouched != voucher.before
+    return checksum
 
 
 def _sequence_of(slot: tuple[int, Voucher]) -> int:

@@ -13,6 +13,7 @@ from pyreplog.quorum import Identity, QuorumFailed, RaftNode, ReplicaKey
 from pyreplog.quorum.state_file import STATE_NAME, VOUCHER_NAME, StateFile
 from pyreplog.quorum.storage import HardState
 from pyreplog.testing import SimClock, SimDisk
+from pyreplog.testing.faults import Call
 from pyreplog.wire import METADATA_TOPIC, Request, VotePartition, VoteRequest, VoteResponse, VoteTopic
 from tests.unit.quorum.quorum_net import CLUSTER, FOLDER, QuorumNet, address_of_node, directory_of
 
@@ -217,6 +218,34 @@ def test_a_crash_at_any_call_leaves_a_whole_voter() -> None:
             again.write(HardState(9))
             again.close()
             assert StateFile.open(left, "n/d", identity).state == HardState(9)
+            for seed in range(5):
+                assert StateFile.open(left.crash(Random(seed)), "n/d", identity).state == HardState(9)
+
+
+def test_epoch_and_vote_are_one_change_of_the_files() -> None:
+    """A vote in a new epoch needs two syncs, and one more of the folder if a change came before."""
+    net = alone()
+    for epoch, most in ((5, 2), (6, 3)):
+        calls: list[Call] = []
+        net.disks[3].observer = calls.append
+        net.ask(3, vote(3, 1, epoch))
+        net.deliver()
+        net.disks[3].observer = None
+        assert granted(net)
+        assert len([call for call in calls if "sync" in call.kind]) <= most
+
+
+def test_a_leader_alone_is_not_written() -> None:
+    """The votes of its majority are durable, so no other candidate can win its epoch."""
+    net = QuorumNet(3)
+    net.advance(50)
+    states = [node.storage.read_state() for node in net.nodes.values()]
+    assert states == [HardState(1, -1, ReplicaKey(1, directory_of(1)))] * 3
+    net.kill(3)
+    net.open(3)
+    net.ask(3, vote(3, 2, 1))
+    net.deliver()
+    assert not granted(net)
 
 
 def test_a_log_below_its_synced_end_ends_the_voter() -> None:

@@ -57,7 +57,7 @@ class _Forgetful:
 class VotesTwice(RaftNode):
     """A voter votes for each candidate whose log is long enough, also if it voted in this epoch already."""
 
-    def grants_vote(self, candidate: ReplicaKey, last: tuple[int, int]) -> bool:
+    def grants_vote(self, candidate: ReplicaKey, last: tuple[int, int], epoch: int) -> bool:
         """Look at the log alone."""
         return last >= self.own_last()
 
@@ -65,9 +65,9 @@ class VotesTwice(RaftNode):
 class AnyLogGetsVote(RaftNode):
     """A voter votes for the first candidate, however short its log is."""
 
-    def grants_vote(self, candidate: ReplicaKey, last: tuple[int, int]) -> bool:
+    def grants_vote(self, candidate: ReplicaKey, last: tuple[int, int], epoch: int) -> bool:
         """Look at the vote alone."""
-        return super().grants_vote(candidate, (1 << 30, 1 << 62))
+        return super().grants_vote(candidate, (1 << 30, 1 << 62), epoch)
 
 
 class LeaderCountsUnflushed(RaftNode):
