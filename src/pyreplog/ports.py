@@ -205,6 +205,13 @@ class SharedFile(Protocol):
         """
         ...
 
+    def lock_and_read(self, first: int, first_size: int, second: int, second_size: int) -> tuple[bytes, bytes]:
+        """Take the lock as :meth:`lock` does, and return the bytes of two places.
+
+        After an error the caller must call :meth:`unlock`.
+        """
+        ...
+
     def unlock(self) -> None:
         """Give the lock back. A call without the lock is harmless."""
         ...

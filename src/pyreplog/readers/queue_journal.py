@@ -231,10 +231,10 @@ class QueueJournal:
 
     def __enter__(self) -> QueueState:
         try:
-            self._file.lock()
-            if not self._is_valid or self._file.read_at(self._other_position, _SEQUENCE_END) != self._other:
+            other, news = self._file.lock_and_read(self._other_position, _SEQUENCE_END, self._position, _LOOK_SIZE)
+            if not self._is_valid or other != self._other:
                 self._load()
-            else:
+            elif news[:4] != _NO_ENTRY:
                 self._read_on()
         except BaseException:
             self._file.unlock()
@@ -279,7 +279,7 @@ class QueueJournal:
 
     def _read_on(self) -> None:
         """Apply the entries that other workers appended."""
-        size = _LOOK_SIZE
+        size = _READ_SIZE
         while True:
             data = self._file.read_at(self._position, min(size, self._end - self._position))
             if data[:4] == _NO_ENTRY:
@@ -292,8 +292,6 @@ class QueueJournal:
                 if size >= _AREA_SIZE:
                     return  # a crash tore an entry, which the next one replaces
                 size = _AREA_SIZE
-            else:
-                size = _READ_SIZE
 
     def _load(self) -> None:
         """Read the newest slot and all of its area."""
@@ -427,8 +425,9 @@ def _seed(sequence: int, topic_id: str) -> int:
 
 def _framed(body: bytes, chain: int) -> tuple[bytes, int]:
     """Return an entry's bytes, and its checksum, which continues ``chain``."""
-    crc = crc32c(body, crc32c(len(body).to_bytes(4, "big"), chain))
-    return _FRAME.pack(len(body), crc) + body, crc
+    size = len(body).to_bytes(4, "big")
+    crc = crc32c(size + body, chain)
+    return size + crc.to_bytes(4, "big") + body, crc
 
 
 def _entries(data: bytes, chain: int) -> list[tuple[bytes, int, int]]:

@@ -64,7 +64,7 @@ class Queue:
         keeps the journal's lock for many seconds, StorageError if the disk refuses: no record is
         lost by any of them.
         """
-        received = self.receive_many(1, timeout)
+        received = self._take(1) if timeout.__class__ is float and not timeout else self.receive_many(1, timeout)
         return received[0] if received else None
 
     def receive_many(self, count_max: int, timeout: float | None = 0.0) -> list[Record]:

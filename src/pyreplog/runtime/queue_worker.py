@@ -11,6 +11,7 @@ from pyreplog.errors import ClosedError, InvalidRecordStateError, OffsetOutOfRan
 from pyreplog.ports import Clock
 from pyreplog.readers import (
     DELIVERIES_MAX,
+    IN_FLIGHT_MAX,
     REJECTED,
     Accepted,
     Acquired,
@@ -104,7 +105,10 @@ class QueueWorker:
         fresh = self._fresh
         with self._changing.enter(), self._open() as state:
             now_ns = self._now_ns()
-            self._look(state, now_ns)
+            if now_ns - self._looked_ns >= LOOK_NS:
+                self._look(state, now_ns)
+            if count == 1 and fresh and (taken := self._take_next(state, now_ns)):
+                return taken
             if state.next_offset < self._view.start_offset or self._is_cut(state):
                 self._follow_log(state)
             next_offset = state.next_offset
@@ -113,8 +117,7 @@ class QueueWorker:
             offsets = [record.offset for record in islice(fresh, count)]
             choice = state.choose(count, offsets, now_ns, self._gone)
             if state.workers and not any(choice):
-                self._looked_ns = now_ns - LOOK_NS  # nothing else to do: look at once
-                self._look(state, now_ns)
+                self._look(state, now_ns)  # there is nothing else to do
                 choice = state.choose(count, offsets, now_ns, self._gone)
             exhausted = choice.exhausted
             new_count = sum([run[1] for run in choice.new])
@@ -143,6 +146,20 @@ class QueueWorker:
             raise
         return again + new or None
 
+    def _take_next(self, state: QueueState, now_ns: int) -> list[Record] | None:
+        """Acquire the next new record and return it, if nothing else is to be considered: no record may be delivered
+        again, and the next one follows the last. This is what most calls do, so it is short."""
+        if state.available or self._gone or now_ns >= state.first_deadline_ns or len(state.acquired) >= IN_FLIGHT_MAX:
+            return None
+        record = self._fresh[0]
+        offset, epoch = record.offset, record.leader_epoch
+        if offset != state.next_offset or epoch != state.last_epoch:
+            return None
+        journal = self._journal
+        journal.append(Acquired(journal.worker, now_ns + LOCK_NS, epoch, ((offset, 1, 1),)))
+        del self._fresh[0]
+        return delivered([record], 1)
+
     def _is_at_end(self, next_offset: int) -> bool:
         """Return whether the log has no record from ``next_offset`` on that was not read yet."""
         return max(self._read_end, next_offset) >= self._view.end_offset
@@ -151,6 +168,8 @@ class QueueWorker:
         """Read ahead until there are ``count`` new records, or the log ends. REQUIRES ``_reading``."""
         fresh = self._fresh
         next_offset = self._journal.state.next_offset
+        if len(fresh) >= count and fresh[0].offset >= next_offset:
+            return
         while fresh and fresh[0].offset < next_offset:
             fresh.popleft()
         if len(fresh) >= count:
@@ -216,9 +235,7 @@ class QueueWorker:
                 self._journal.append(Deleted(state.next_offset, runs))
 
     def _look(self, state: QueueState, now_ns: int) -> None:
-        """See now and then which other workers have ended. REQUIRES the journal's lock."""
-        if now_ns - self._looked_ns < LOOK_NS:
-            return
+        """See which other workers have ended. REQUIRES the journal's lock."""
         self._looked_ns = now_ns
         self._gone = self._journal.gone(list(state.workers))
         if not self._journal.is_current():

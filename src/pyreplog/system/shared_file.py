@@ -103,6 +103,22 @@ class SystemSharedFile:
             return
         self._wait_for_lock()
 
+    def lock_and_read(self, first: int, first_size: int, second: int, second_size: int) -> tuple[bytes, bytes]:
+        """Take the lock, and return the bytes of two places. One method, because its users call nothing more often."""
+        fd = self._fd
+        if fd < 0 or self._process.left:
+            self._open()
+        try:
+            fcntl.flock(fd, _LOCK)
+        except OSError as error:
+            if error.errno != errno.EAGAIN or is_interruption(error):
+                raise self._failed(error, "locking") from error
+            self._wait_for_lock()
+        try:
+            return os.pread(fd, first_size, first), os.pread(fd, second_size, second)
+        except OSError as error:
+            raise self._failed(error, f"reading at bytes {first} and {second}") from error
+
     def _wait_for_lock(self) -> None:
         deadline = time.monotonic() + LOCK_WAIT_S
         pause = PAUSE_MIN_S
@@ -173,6 +189,8 @@ class SystemSharedFile:
         fd = self._open()
         try:
             written = os.pwrite(fd, data, position)
+            if type(data) is bytes and written == len(data):
+                return
             view = memoryview(data).cast("B")
             while written < len(view):
                 count = os.pwrite(fd, view[written:], position + written)

@@ -79,6 +79,11 @@ class SimSharedFile:
         if owner is not self:
             raise LockedError(self._path, "another process of this simulated machine")
 
+    def lock_and_read(self, first: int, first_size: int, second: int, second_size: int) -> tuple[bytes, bytes]:
+        """Take the lock, and return the bytes of two places."""
+        self.lock()
+        return self.read_at(first, first_size), self.read_at(second, second_size)
+
     def unlock(self) -> None:
         """Give the lock back."""
         if self._locks.owners.get(self._inode) is self:
