@@ -602,3 +602,27 @@ def test_verify_finds_a_damaged_journal(place: Place, log: pyreplog.Log, positio
     place.disk.flip(JOURNAL, position)
     report = verify(place.disk, TOPIC)
     assert [(finding.level, finding.path) for finding in report.findings] == [(level, JOURNAL)]
+
+
+def test_records_that_compaction_removed_are_passed(tmp_path: Path) -> None:
+    """A gap is no end and no loss of order: new records behind it are delivered. A record that was delivered before
+    and is gone counts as deleted."""
+    with pyreplog.open_log(tmp_path / TOPIC, durability="os", config={"cleanup.policy": "compact"}) as log:
+        log.append_many([b"%d" % number for number in range(9)], keys=[b"k%d" % (number % 3) for number in range(9)])
+        with log.queue("work") as queue:
+            first = queue.receive_many(2)
+            log.compact()
+            assert [record.offset for record in log] == [6, 7, 8]
+            queue.release(first[0])
+            queue.accept(first[1])
+            log.append(b"9", key=b"k9")
+            seen = []
+            while record := queue.receive():
+                seen.append(record.offset)
+                queue.accept(record)
+            assert seen in ([6, 7, 8, 9], [2, 3, 4, 5, 6, 7, 8, 9])  # some were read ahead
+            assert queue.stats()[:4] == (10, 0, 0, len(seen) + 1)
+            assert queue.stats().deleted == 1
+        with log.queue("late") as late:
+            assert [record.offset for record in late.receive_many(20)] == [6, 7, 8, 9]
+            assert late.stats().deleted == 0
