@@ -22,12 +22,14 @@ from pyreplog.log.clean_shutdown import (
 )
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.folder_view import INDEX_INTERVAL
+from pyreplog.log.gaps import GAPS_SIZE_MAX
 from pyreplog.log.identity import random_uuid
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     CONFIG_NAME,
     DELETED_SUFFIX,
     EPOCHS_NAME,
+    GAPS_SUFFIX,
     HIGH_WATERMARK_NAME,
     INDEX_SUFFIX,
     LOG_START_NAME,
@@ -241,6 +243,7 @@ class _Duplicator:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) if self._source.mark is None and not part.last else ():
             self._beside(part, suffix, kept=kept)
         self._beside(part, TRANSACTION_INDEX_SUFFIX, kept=kept)
+        self._gaps(part)
 
     def _beside(self, part: LogFilePart, suffix: str, *, kept: bool) -> None:
         """Copy a file beside the log of a segment, if the source has it."""
@@ -254,6 +257,17 @@ class _Duplicator:
             self._aborted(path, name)
         elif not kept or self._size_there(name) != found.size:
             self._copy(path, name, found.size)
+
+    def _gaps(self, part: LogFilePart) -> None:
+        """Copy the gaps that compaction left in a segment."""
+        name = segment_name(part.base_offset, GAPS_SUFFIX)
+        path = part.path[: -len(LOG_SUFFIX + part.suffix)] + GAPS_SUFFIX
+        for there in dict.fromkeys((path + part.suffix, path)):
+            content = read_whole(self._source.disk, there, GAPS_SIZE_MAX)
+            if content is not None:
+                self._wanted.add(name)
+                self._put(name, content)
+                return
 
     def _index(self, part: LogFilePart, *, kept: bool) -> None:
         """Build both indexes of a segment from its batches, because those of the source may be incomplete, unsynced
@@ -301,9 +315,11 @@ class _Duplicator:
         """Raise :class:`BackupDivergedError` for a segment whose earlier copy has other bytes than the source, unless
         a broker's cleaner may have rewritten it."""
         before = self._before
-        # A broker's cleaner rewrites segments. In a log of pyreplog no byte below the high
-        # watermark changes.
-        if before is not None and not before.may_have_gaps and before.high_watermark > base_offset:
+        # A broker's cleaner rewrites segments, and so does ours. In any other log of pyreplog no
+        # byte below the high watermark changes.
+        mark = self._source.mark
+        is_compacted = mark is not None and mark.compacted
+        if before is not None and not before.may_have_gaps and not is_compacted and before.high_watermark > base_offset:
             why = (
                 f"its segment from offset {base_offset} on holds other bytes than the source's (`replog verify` tells"
                 " if one is damaged)"

@@ -69,6 +69,14 @@ class FolderView:
         """Make the next look read all files, because a file that the last look skipped may be gone."""
         self._plan = None
 
+    def is_replaced(self) -> bool:
+        """Return whether a closed segment has another file, or none, since the last look."""
+        for _, file in sorted(self.files.items())[:-1]:
+            found = self._disk.stat(file.path)
+            if found is None or not file.is_still(found):
+                return True
+        return False
+
     def look(self, settled: int, *, foreign: bool) -> None:
         """List the folder again and read the files that may have changed.
 

@@ -78,6 +78,10 @@ def _first_above(offsets: OffsetIndex, offset: int) -> int:
     return bisect_right(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
 
 
+_REPLACED_TRIES: Final = 20
+"""A read is repeated so often at most because compaction replaced segments."""
+
+
 class _ConcurrentDeletes:
     """Counts failures to open a segment that the writer removed or replaced after the reader listed the folder.
 
@@ -461,11 +465,14 @@ class ReplicaView:
             return memoryview(b"")
         if offset < self._lost_end:
             raise self._missing(offset, min(self._lost_end, end_offset), "segments are missing")
-        data = self._retry(lambda: self._read(offset, size_max, end_offset))
+        return self._retry(lambda: self._read_sound(offset, size_max, end_offset))
+
+    def _read_sound(self, offset: int, size_max: int, end_offset: int) -> memoryview:
+        data = self._read(offset, size_max, end_offset)
         if data is None:
             self._check_missing(offset, end_offset)
             return memoryview(b"")
-        return sound_batches(data, partial(self.damage, offset, end_offset))
+        return sound_batches(data, partial(self._damage, offset, end_offset))
 
     def damage(self, offset: int, end_offset: int, reason: str) -> CorruptLogError:
         """Return the error for a damaged batch that was read for ``offset`` below ``end_offset``, with its file and
@@ -553,21 +560,23 @@ class ReplicaView:
         return points
 
     def _retry(self, look: Callable[[], T]) -> T:
-        """Return ``look()``. If the writer removed a segment since the folder was listed, load again and repeat
-        it."""
-        try:
-            return look()
-        except StorageError as error:
-            failure = error
+        """Return ``look()``. If the writer removed or replaced a segment since the folder was listed, load again and
+        repeat it."""
         removals = _ConcurrentDeletes()
-        while removals.explain(failure) and not self._closed:
-            self._folder.distrust()
-            self._load()
+        replaced_left = _REPLACED_TRIES
+        while True:
             try:
                 return look()
             except StorageError as error:
-                failure = error
-        raise failure
+                if not removals.explain(error) or self._closed:
+                    raise
+            except CorruptError:
+                # Compaction put another file in the place of one that this view opened by its name.
+                replaced_left -= 1
+                if self._closed or not replaced_left or not self._folder.is_replaced():
+                    raise
+            self._folder.distrust()
+            self._load()
 
     @property
     def _open_segments(self) -> Segments[SegmentReader] | None:

@@ -145,6 +145,7 @@ def _read_copy(
         path = f"{folder}/{name}"
         if expected is None or (expected > base and not plan.pieces):
             expected = base  # the log's start lies within its first segment
+        expected = state.gaps.get(expected, expected)
         if base > expected:
             if state.dense or not index:
                 _lose(plan, expected, base, "the segment that held them is missing or cut short")
@@ -208,7 +209,9 @@ def _read_segment(
             if batch is None:
                 return expected
         except Broken as broken:
-            after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
+            after = resume(
+                window, position, expected + 1, broken.size, following=following, dense=state.dense and not state.gaps
+            )
             end = after.base_offset if after is not None else following
             # If no batch follows, the bytes above the mark may be anything: only the batch's own
             # header says where it ends.
@@ -261,7 +264,9 @@ def _next_batch(
     reason = ""
     if batch.checksum() != batch.crc:
         reason = "checksum mismatch"
-    elif batch.base_offset < expected or (plan.state.dense and batch.base_offset != expected):
+    elif batch.base_offset < expected or (
+        plan.state.dense and batch.base_offset not in (expected, plan.state.gaps.get(expected))
+    ):
         reason = f"batch has base offset {batch.base_offset}, expected {expected}"
     elif batch.base_offset > expected and not leads_on(window, batch, following):
         reason = f"batch has base offset {batch.base_offset}, which the batches behind it contradict"
@@ -325,7 +330,7 @@ def _mend(
     next_offset = expected + delta + 1
     if delta < 0 or (end is not None and (next_offset > end or (next_offset < end and size == reach))):
         return None
-    if not plan.state.dense and next_offset != end:
+    if (plan.state.gaps or not plan.state.dense) and next_offset != end:
         return None  # where offsets are missing it may have had others
     if (said ^ expected).bit_count() > 1 and 0 <= said < (plan.state.promised or 0):
         return None  # a batch of elsewhere in this log, and no flip of one bit

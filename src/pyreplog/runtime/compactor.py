@@ -101,6 +101,7 @@ class Compactor:
             self._batch.prepare_change()
             with fence:
                 fence.log.close_active_segment()
+            end = fence.log.end_offset
         total: Compaction | None = None
         while True:
             done = self._pass(lambda log: True)
@@ -108,13 +109,9 @@ class Compactor:
                 assert total is not None, "the first pass always runs"
                 return total
             total = done if total is None else _sum(total, done)
-            if not done.segments_read or done.end_offset <= done.start_offset:
+            # A full map ends a pass early. Without progress the rest cannot be compacted now.
+            if done.end_offset >= end or done.end_offset <= done.start_offset:
                 return total
-            with fence.lock.enter():
-                fence.repair()
-                plan = fence.log.cleaning_plan(self._clock.wall_ms())
-                if not any(source.size for source in plan.dirty):
-                    return total
 
     def _pass(self, is_wanted: Callable[[Log], bool]) -> Compaction | None:
         """Make one pass if ``is_wanted`` says so of the log; else return None. As much as the map of keys allows."""

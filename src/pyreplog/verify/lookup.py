@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +15,7 @@ from pyreplog.errors import ConfigError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.folder import read_file
+from pyreplog.verify.gaps import recorded_gaps
 from pyreplog.verify.logs import look_around
 from pyreplog.verify.states import Slot, Unreadable
 
@@ -32,6 +34,8 @@ class PartitionState:
     marked: bool = False
     """Whether there is a mark, which has the start of the log."""
     dense: bool = False
+    gaps: dict[int, int] = field(default_factory=dict)
+    """The gaps that compaction left: start -> end. Other offsets are missing only if records were lost."""
     """Its offsets have no gaps."""
     durability: str | None = None
     topic_id: str = ""
@@ -87,6 +91,8 @@ def read_partition_state(disk: Disk, directory: str) -> PartitionState:
         found.settings = {}
     if mark is not None:
         _from_mark(found, mark, _read(disk, f"{directory}/{states.EPOCHS}"))
+        if mark.is_compacted:
+            found.gaps = _gaps(disk, directory)
         return found
     root, _, name = directory.rpartition("/")
     key = states.partition_of(name)
@@ -108,6 +114,17 @@ def _from_mark(found: PartitionState, mark: Slot, history: bytes | None) -> None
         found.settings["durability"] = found.durability
     if history is not None and crc32c(history) == mark.epochs_crc:
         found.history = states.epochs(history)
+
+
+def _gaps(disk: Disk, directory: str) -> dict[int, int]:
+    """Return the recorded gaps of all segments. A damaged file counts as none: its gaps look like lost records."""
+    found: dict[int, int] = {}
+    for name in disk.list(directory):
+        base, _, suffix = name.partition(".")
+        if suffix in ("gaps", "gaps.swap") and base.isascii() and base.isdigit():
+            with suppress(Unreadable):
+                found.update(recorded_gaps(_read(disk, f"{directory}/{name}") or b"", int(base)))
+    return found
 
 
 def _read(disk: Disk, path: str) -> bytes | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pyreplog.verify import states
+from pyreplog.verify.gaps import recorded_gaps
 from pyreplog.verify.nodes import NODES, node_list
 from pyreplog.verify.queues import QUEUE, queue_rows
 from pyreplog.verify.readers import PREFIX as OFFSETS
@@ -37,6 +38,9 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
             yield {"position": slot * _ABORTED_SIZE, **entry._asdict()}
         if len(data) % _ABORTED_SIZE:
             yield {"damage": f"{len(data) % _ABORTED_SIZE} bytes behind the last whole entry"}
+    elif suffix == "gaps" and stem.isascii() and stem.isdigit():
+        for start, end in recorded_gaps(data, int(stem)).items():
+            yield {"start": start, "end": end}
     elif suffix == "snapshot":
         producers = states.snapshot(data)
         yield {"producers": len(producers)}
