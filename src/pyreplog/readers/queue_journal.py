@@ -180,8 +180,9 @@ class QueueJournal:
         if found.topic_id not in (identity.topic_id, _NO_ID):
             raise TopicRecreatedError(
                 f"{path} belongs to topic id {found.topic_id}, and the log has {identity.topic_id}: the log was made"
-                " again, and its offsets are other records",
-                "Remove the file to begin the queue at the first record",
+                " again, or this is the queue of another log",
+                "Remove the file to begin the queue at the first record, or keep it in another folder with"
+                " offsets=FOLDER",
             )
         if found.partition != identity.partition or (name is not None and name != identity.name):
             raise ConfigError(

@@ -193,6 +193,7 @@ class QueueWorker:
             else:
                 start = end
         except OffsetOutOfRangeError:
+            view.refresh()
             if start >= view.start_offset:
                 raise
             # The records were deleted in the meantime; the next look begins behind them.
@@ -212,6 +213,7 @@ class QueueWorker:
             for records in record_lists(view, start, first + count):
                 found += records
         except OffsetOutOfRangeError:
+            view.refresh()
             if start >= view.start_offset:
                 raise
             return self._find(first, count)
