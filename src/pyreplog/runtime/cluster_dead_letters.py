@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from pyreplog.config import INT32_MAX, LogConfig
 from pyreplog.errors import ConfigError
@@ -12,17 +12,31 @@ from pyreplog.record import Record
 from pyreplog.runtime.dead_letter_log import HEADERS_SIZE, LOOK_BACK_COUNT, WrittenLetters
 from pyreplog.values import TopicPartition
 
-if TYPE_CHECKING:
-    from pyreplog.runtime.cluster import Cluster
-
 __all__ = ["ClusterDeadLetters", "NoDeadLetters"]
+
+
+class LetterCluster(Protocol):
+    """The methods of a running cluster that take dead letters."""
+
+    @property
+    def admin(self) -> Any:
+        """The admin."""
+        ...
+
+    def producer(self) -> Any:
+        """Return a producer."""
+        ...
+
+    def consumer(self, topics: tuple[str, int], /) -> Any:
+        """Return a consumer of one partition."""
+        ...
 
 
 class ClusterDeadLetters:
     """Writes dead letters into topics of a cluster that this process runs. A topic is made when it is first needed,
     like its source. Any thread."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: LetterCluster) -> None:
         self._cluster = cluster
 
     def write(self, records: Sequence[Record], *, group: str, message: str) -> None:
@@ -61,7 +75,8 @@ class ClusterDeadLetters:
                 replication_factor=max(len(one.replicas) for one in like.partitions),
                 config={**kept, "max.message.bytes": min(size + HEADERS_SIZE, INT32_MAX)},
             )
-        return len(admin.describe(topic).partitions)
+        count: int = len(admin.describe(topic).partitions)
+        return count
 
 
 class NoDeadLetters:

@@ -5,27 +5,52 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pyreplog.errors import ClosedError, ConfigError, PyreplogError, is_interruption
-from pyreplog.readers import EntryKind, OffsetEntry, message_of
+from pyreplog.ports import Clock
+from pyreplog.readers import EntryKind, OffsetEntry, OffsetsFile, message_of
 from pyreplog.record import Record
+from pyreplog.runtime.deserializers import Deserializers
+from pyreplog.runtime.named_position import NamedCursor
 from pyreplog.runtime.reader_consumer import Ends
 from pyreplog.runtime.retries import RetryPolicy
+from pyreplog.system import OwnedLock
 from pyreplog.values import NO_EPOCH, TopicPartition
-
-if TYPE_CHECKING:
-    from pyreplog.runtime.named_consumer import NamedConsumer
 
 __all__ = ["Handling", "check_handler", "handle_all"]
 
 _KILLED = "the process ended while it handled the record, each time"
 
 
+class HandledReader(Protocol):
+    """The named reader, as this module uses it."""
+
+    _clock: Clock
+    _committing: OwnedLock
+    _decodes: bool
+    _deserializers: Deserializers
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def _own(self) -> dict[TopicPartition, NamedCursor]: ...
+    @property
+    def _offsets(self) -> OffsetsFile: ...
+    def commit(self, what: Record, /) -> None: ...
+    def _pick_raw(self, count: int, ends: Ends | None) -> list[Record]: ...
+    def _fill(self, ends: Ends | None = None) -> bool: ...
+    def _await_more(self, deadline: float | None, fill: Callable[[], bool]) -> bool: ...
+    def _check(self) -> None: ...
+    def _check_assigned(self) -> None: ...
+    def _give_up(self, record: Record, count: int, message: str) -> None: ...
+    def _go_back(self, record: Record, due_s: float | None) -> None: ...
+
+
 class Handling:
     """One ``run`` of a named reader. Belongs to one thread at a time."""
 
-    def __init__(self, consumer: NamedConsumer, retry: RetryPolicy | None, ends: Ends | None) -> None:
+    def __init__(self, consumer: HandledReader, retry: RetryPolicy | None, ends: Ends | None) -> None:
         """``retry`` None: no attempt is noted. ``ends``: where to end; None: never."""
         self._consumer = consumer
         self._retry = None if retry is None else retry.checked()
@@ -135,7 +160,7 @@ def check_handler(handler: object) -> None:
 
 
 def handle_all(
-    consumer: NamedConsumer, handler: Callable[[Any], object], retry: RetryPolicy | None, ends: Ends | None
+    consumer: HandledReader, handler: Callable[[Any], object], retry: RetryPolicy | None, ends: Ends | None
 ) -> None:
     """Give the records to ``handler``, one after another. See :meth:`NamedConsumer.run`."""
     handling = Handling(consumer, retry, ends)
@@ -162,7 +187,7 @@ def handle_all(
             raise
 
 
-def _await_next(consumer: NamedConsumer, handling: Handling) -> Record | None:
+def _await_next(consumer: HandledReader, handling: Handling) -> Record | None:
     """Return the next record; None if there is none up to the ends."""
     while True:
         record = handling.pick()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,6 @@ def test_a_replay_that_died_goes_on(replog: Replog, path: Path, monkeypatch: pyt
 
     for when in ("after", "before"):
         with monkeypatch.context() as patched:
-            commit = pyreplog.NamedConsumer.commit
-            headers = dlq_replay._headers
 
             def dies(*args: object, **named: object) -> None:
                 raise Died
@@ -96,13 +95,12 @@ def test_a_replay_that_died_goes_on(replog: Replog, path: Path, monkeypatch: pyt
                 patched.setattr(dlq_replay, "_headers", dies)
             with pytest.raises(Died):
                 dlq_replay.run(_arguments(path))
-            assert commit is not headers
         assert len(values(path)) == 4
     assert "1 dead letter sent back" in replog("dlq", "replay", path).out
     assert [names for _, names in values(path)[3:]] == [["h", "__dlq.replayed"], ["__dlq.replayed"]]
 
 
-def _arguments(path: Path) -> object:
+def _arguments(path: Path) -> argparse.Namespace:
     from pyreplog.cli.main import build_parser  # noqa: PLC0415
 
     return build_parser()[1]["dlq replay"].parse_args([str(path)])
