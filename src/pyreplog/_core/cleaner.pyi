@@ -1,4 +1,4 @@
-from typing import Final, final
+from typing import Final, Self, final
 
 from typing_extensions import Buffer
 
@@ -19,7 +19,7 @@ class BatchWalk:
 
 @final
 class KeyMap:
-    def __init__(self, size: int, secret: Buffer) -> None: ...
+    def __new__(cls, size: int, secret: Buffer) -> Self: ...
     @property
     def latest(self) -> int: ...
     @property
@@ -32,9 +32,9 @@ class KeyMap:
 
 @final
 class BatchCleaner:
-    def __init__(
-        self, map: KeyMap, map_end: int, round_end: int, now_ms: int, drop_unkeyed: bool, capacity: int
-    ) -> None: ...
+    def __new__(
+        cls, map: KeyMap, map_end: int, round_end: int, now_ms: int, drop_unkeyed: bool, capacity: int
+    ) -> Self: ...
     def clean(self, walk: BatchWalk, data: Buffer) -> int: ...
     def make_room(self, size: int) -> None: ...
     def take(self) -> bytes: ...

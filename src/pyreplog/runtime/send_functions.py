@@ -89,4 +89,4 @@ def acks_number(acks: object) -> int:
     """Return Kafka's number for ``acks``. Raises :class:`ConfigError`."""
     if isinstance(acks, bool) or acks not in list(ACKS):
         raise ConfigError(f"acks is {acks!r}; it must be 'all', 1 or 0")
-    return ACKS[acks]  # type: ignore[index]
+    return ACKS[acks]

@@ -106,7 +106,7 @@ def test_send_many(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
         assert len(producer.send_many(topic, [])) == 0
         for wrong in ("text", b"bytes"):
             with pytest.raises(TypeError, match="list"):
-                producer.send_many(topic, wrong)  # type: ignore[arg-type]
+                producer.send_many(topic, wrong)
         with pytest.raises(ValueError, match="2 keys"):
             producer.send_many(topic, [b"x"], keys=[b"a", b"b"])
     with cluster.consumer(topic) as consumer:
@@ -153,15 +153,15 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
     topic = create()
     with cluster.producer() as producer:
         for use, error, words in (
-            (lambda: producer.send(topic, "text"), TypeError, "encode"),  # type: ignore[arg-type]
-            (lambda: producer.send(topic, b"x", key="text"), TypeError, "encode"),  # type: ignore[arg-type]
+            (lambda: producer.send(topic, "text"), TypeError, "encode"),
+            (lambda: producer.send(topic, b"x", key="text"), TypeError, "encode"),
             (lambda: producer.send("other", b"x"), pyreplog.UnknownTopicError, "other"),
             (lambda: producer.send(topic, b"x", partition=1), pyreplog.UnknownTopicError, "partitions 0 to 0"),
             (lambda: producer.send(topic, b"x", headers=5), TypeError, "pairs, not int"),  # type: ignore[arg-type]
             (lambda: producer.flush("x"), pyreplog.ConfigError, "timeout is 'x'"),  # type: ignore[arg-type]
             (lambda: producer.send_many(topic, None), TypeError, "values are a list, not NoneType"),  # type: ignore[arg-type]
             (lambda: producer.send_many(topic, [b"x"], keys=5), TypeError, "keys are a list.* not int"),  # type: ignore[arg-type]
-            (lambda: producer.send_many(topic, [b"x"], keys=b"k"), TypeError, "keys are a list.* not bytes"),  # type: ignore[arg-type]
+            (lambda: producer.send_many(topic, [b"x"], keys=b"k"), TypeError, "keys are a list.* not bytes"),
             (lambda: cluster.consumer([(topic, 7)]), pyreplog.UnknownTopicError, "partitions 0 to 0, not 7"),
             (lambda: cluster.consumer([("other", 0)]), pyreplog.UnknownTopicError, "other"),
             (lambda: producer.send(topic, bytes(2_000_000)), pyreplog.MessageTooLargeError, "1048588"),

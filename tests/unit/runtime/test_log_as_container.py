@@ -31,7 +31,7 @@ def test_length_and_indexes_are_those_of_offsets(tmp_path: Path) -> None:
         with pytest.raises(pyreplog.ConfigError):
             log["1"]  # type: ignore[index]
         with pytest.raises(TypeError):
-            reversed(log)  # type: ignore[call-overload]
+            reversed(log)
         log.append_nowait(b"last")
         assert log[-1].value == b"last"
         with pyreplog.open_log(tmp_path / "log", "r") as reader:
@@ -91,6 +91,6 @@ def test_the_same_for_coroutines(tmp_path: Path) -> None:
             with pytest.raises(IndexError):
                 await log[3]
             with pytest.raises(TypeError):
-                iter(log)  # type: ignore[call-overload]
+                iter(log)
 
     asyncio.run(main())

@@ -158,7 +158,7 @@ def test_where_a_new_name_begins(log: Log, tmp_path: Path) -> None:
         log.consumer("e", start=12)
     for wrong in ({"start": "first"}, {"on_data_loss": "skip"}, {"auto_commit": 1}, {"lock_timeout": -1}):
         with pytest.raises(ConfigError):
-            log.consumer("f", **wrong)  # type: ignore[arg-type]
+            log.consumer("f", **wrong)
     for name in ("", "a b", "x" * 201):
         with pytest.raises(ConfigError, match="is no name"):
             log.consumer(name)

@@ -109,7 +109,7 @@ def test_functions_must_be_callable(shared: pyreplog.Cluster, topic: str) -> Non
     with shared.producer() as producer:
         for arguments in ({"on_delivery": 1}, {"acks": 2}, {"acks": True}, {"timeout": -1}, {"timeout": "1"}):
             with pytest.raises(pyreplog.ConfigError):
-                producer.send(topic, b"x", **arguments)  # type: ignore[arg-type]
+                producer.send(topic, b"x", **arguments)
         assert shared.consumer(topic).poll(0) == []
 
 

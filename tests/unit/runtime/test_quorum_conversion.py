@@ -165,7 +165,7 @@ ROLES = [
 def check_roles(path: Path, voters: set[int], roles: list[str], nodes: int, asked: dict[int, str] | None) -> None:
     """Open the folder with these roles, then without a word of them: they are kept, and nothing is lost."""
     for given in (asked, None):
-        with pyreplog.Cluster(path, nodes=nodes, roles=given) as cluster:  # type: ignore[arg-type]
+        with pyreplog.Cluster(path, nodes=nodes, roles=given) as cluster:
             assert {voter.node_id for voter in cluster.admin.describe_quorum().voters} == voters
             assert [node.role for node in cluster.nodes] == roles
             assert values_in(cluster, "orders", 10) == {b"%d" % number for number in range(10)}
@@ -203,7 +203,7 @@ def test_killed_in_the_conversion_with_roles(tmp_path: Path, left: int) -> None:
     disk = MortalDisk(SystemDisk(), left)
     asked, voters, roles = ROLES[0]
     with pytest.raises(Killed):
-        pyreplog.Cluster(path, nodes=4, roles=asked, disk=lambda name: disk if name == "controller" else SystemDisk())  # type: ignore[arg-type]
+        pyreplog.Cluster(path, nodes=4, roles=asked, disk=lambda name: disk if name == "controller" else SystemDisk())
     converted = not (path / STATE_FILE).exists()
     check_roles(path, voters, roles, 4, None if converted else asked)
 
@@ -222,6 +222,6 @@ def test_roles_that_the_conversion_cannot_give(tmp_path: Path, asked: dict[int, 
     made(path)
     before = {file: file.read_bytes() for file in path.rglob("meta.properties")}
     with pytest.raises(ConfigError, match=reason):
-        pyreplog.Cluster(path, nodes=3, roles=asked)  # type: ignore[arg-type]
+        pyreplog.Cluster(path, nodes=3, roles=asked)
     assert (path / STATE_FILE).exists()
     assert {file: file.read_bytes() for file in path.rglob("meta.properties")} == before
