@@ -16,8 +16,8 @@ import pyreplog
 from pyreplog.system.shared_file import SystemSharedFile
 
 WORKERS: Final = 4
-CALLS: Final = ("lock", "read_at", "write_at", "unlock", "sync", "hold")
-DIES_WITHIN: Final = 400
+CALLS: Final = ("lock", "lock_and_read", "read_at", "write_at", "unlock", "sync", "hold")
+DIES_WITHIN: Final = 150
 """A worker dies before one of its first so many calls."""
 POISON_EVERY: Final = 40
 """Every so many records is one that no worker accepts."""
