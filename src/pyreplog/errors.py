@@ -58,6 +58,7 @@ __all__ = [
     "NotLeaderError",
     "DeserializationError",
     "NoRecordError",
+    "UnkeyedRecordError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "OutcomeUnknownError",
@@ -455,6 +456,20 @@ class DeserializationError(PyreplogError, ValueError):
         super().__init__(
             f"the {field} of the record at offset {offset} of {topic}-{partition} cannot be deserialized:"
             f" {type(cause).__name__}: {cause}. seek({topic!r}, {partition}, {offset + 1}) goes on behind it"
+        )
+
+
+class UnkeyedRecordError(PyreplogError, ValueError):
+    """A table met a record without a key at ``offset`` of ``topic``-``partition``, so it cannot say which value the
+    record replaces."""
+
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        super().__init__(
+            f"the record at offset {offset} of {topic}-{partition} has no key, so a table cannot hold it; a table needs"
+            " a log whose records all have keys"
         )
 
 

@@ -198,10 +198,11 @@ class SharedFile(Protocol):
         """The path by which the file was opened."""
         ...
 
-    def lock(self) -> None:
+    def lock(self, *, shared: bool = False) -> None:
         """Keep every other opening of the file out, until :meth:`unlock`. It waits for its turn.
 
-        Raises :class:`LockedError` if another opening keeps the lock for many seconds.
+        ``shared``: keep only those out that lock it without ``shared``. Raises
+        :class:`LockedError` if another opening keeps the lock for many seconds.
         """
         ...
 
@@ -306,8 +307,16 @@ class Store(Protocol):
         """Return the value of each of ``keys``, None for a key that is not there."""
         ...
 
+    def get_one(self, key: bytes) -> bytes | None:
+        """Return the value of ``key``; None if it is not there."""
+        ...
+
     def read_from(self, key: bytes, count_max: int) -> list[tuple[bytes, bytes]]:
         """Return up to ``count_max`` (key, value), by rising key, beginning at ``key``."""
+        ...
+
+    def count(self) -> int:
+        """Return the number of entries."""
         ...
 
     def scan(self) -> Iterable[tuple[bytes, bytes]]:
@@ -471,7 +480,9 @@ class Disk(Protocol):
     def open_store(self, path: str, *, write: bool) -> Store:
         """Return the store in the file ``path``; with ``write``, a missing file is made.
 
-        Raises :class:`CorruptError` if the file is not a store.
+        Raises :class:`CorruptError` if the file is not a store, or if other users may have written
+        it. Several stores of one file in one process share it. Each write must be kept apart from
+        other writes, and from reads of other processes, by a lock of the caller.
         """
         ...
 

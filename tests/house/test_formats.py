@@ -28,12 +28,14 @@ from pyreplog.quorum import ReplicaKey
 from pyreplog.quorum.snapshots import SnapshotReader, list_snapshots
 from pyreplog.quorum.state_file import decode_state, encode_state
 from pyreplog.readers import OffsetsFile, read_queue
+from pyreplog.readers.table_store import TableState, decode_table_state, encode_entry, read_table_header
 from pyreplog.record import RecordBatch, control_records, convert_legacy, decompress, end_marker, records_of, split
 from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import EpochEntry, QueueStats, TopicPartition
 from pyreplog.verify import Level, node_list, states, verify
+from pyreplog.verify.tables import table_header
 from pyreplog.verify.vote import Vote, quorum_state
 from pyreplog.wire import (
     KRaftVersionRecord,
@@ -198,6 +200,16 @@ def test_the_journal_of_a_queue_is_read(disk: SimDisk) -> None:
     assert identity == formats.QUEUE
     assert state.acquired == {3: (1, 1, 31_000_000_000), 4: (1, 1, 31_000_000_000), 5: (1, 1, 32_000_000_000)}
     assert state.stats() == QueueStats(6, acquired=3, available=0, accepted=1, dead_letters=1, deleted=3)
+
+
+def test_a_table_is_read(disk: SimDisk) -> None:
+    """Its header and its state, by the library and by verify; an entry of a long key has it in the value."""
+    header = read_table_header(golden("table/header"), "header")
+    assert (header.is_synced, header.owner, header.store) == (False, formats.TABLE_OWNER, (64768, 1041))
+    assert decode_table_state(golden("table/state.value"), formats.TABLE_OWNER) == TableState(5, 7)
+    key, value = encode_entry(b"x" * 501, b"v")
+    assert (key, value) == (golden("table/long.key"), b"\0\0\1\xf5" + b"x" * 501 + b"v")
+    assert table_header(golden("table/header"))["inode"] == 1041
 
 
 def test_a_stored_image_is_read() -> None:

@@ -13,12 +13,14 @@ FACES = {
     "Cluster",
     "ClusterNode",
     "ClusterReader",
+    "ClusterTable",
     "Consumer",
     "Log",
     "NamedConsumer",
     "Producer",
     "Queue",
     "ReaderConsumer",
+    "Table",
 }
 """Public names that have a machine, a blocking and an asyncio form."""
 

@@ -12,18 +12,21 @@ from pyreplog.aio.queue import Queue
 from pyreplog.aio.quorum_recovery import recover_quorum
 from pyreplog.aio.reader_consumer import ReaderConsumer
 from pyreplog.aio.several import scan
+from pyreplog.aio.table import ClusterTable, Table
 
 __all__ = [
     "Admin",
     "Cluster",
     "ClusterNode",
     "ClusterReader",
+    "ClusterTable",
     "Consumer",
     "Log",
     "Producer",
     "Queue",
     "NamedConsumer",
     "ReaderConsumer",
+    "Table",
     "backup",
     "open_log",
     "recover_quorum",

@@ -18,6 +18,7 @@ from pyreplog.aio.named_consumer import NamedConsumer
 from pyreplog.aio.opening import Opening
 from pyreplog.aio.reader_consumer import ReaderConsumer
 from pyreplog.aio.records import Records
+from pyreplog.aio.table import ClusterTable
 from pyreplog.arrow import Scan
 from pyreplog.config import check_seconds
 from pyreplog.errors import ClosedError
@@ -206,6 +207,21 @@ class Cluster:
         """
         return _opening(self._cluster.consumer, Consumer, topics, name, settings)
 
+    def table(
+        self,
+        topic: str,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        progress: Callable[[TopicPartition, int, int], object] | None = None,
+    ) -> Opening[ClusterTable]:
+        """Open the latest value of each key of a topic, by ``await`` or ``async with``.
+
+        See :meth:`pyreplog.Cluster.table`. ``partitioner`` and ``progress`` are called in a thread.
+        """
+        open_it = partial(self._cluster.table, topic, store, partitioner=partitioner, progress=progress)
+        return Opening("table", ClusterTable, open_it)
+
     async def scan(
         self,
         topic: str,
@@ -333,6 +349,21 @@ class ClusterReader(Cluster):
         :class:`NamedConsumer`.
         """
         return _opening(self._reader.consumer, ReaderConsumer, topics, name, settings)
+
+    def table(
+        self,
+        topic: str,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        progress: Callable[[TopicPartition, int, int], object] | None = None,
+    ) -> Opening[ClusterTable]:
+        """Open the latest value of each key of a topic, by ``await`` or ``async with``.
+
+        See :meth:`pyreplog.ClusterReader.table`. ``partitioner`` and ``progress`` are called in a thread.
+        """
+        open_it = partial(self._reader.table, topic, store, partitioner=partitioner, progress=progress)
+        return Opening("table", ClusterTable, open_it)
 
     def follow(self, topics: Subject, *, timeout: float | None = None) -> Records:
         """Iterate over the records of all these partitions from the first on, and over each new

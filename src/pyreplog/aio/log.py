@@ -15,14 +15,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn, ParamSpec, SupportsIndex, TypeVar, overload
+from typing import Literal, NoReturn, ParamSpec, SupportsIndex, TypeVar, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.follow import follow, in_chunks
-from pyreplog.aio.named_consumer import NamedConsumer
+from pyreplog.aio.log_parts import LogParts
 from pyreplog.aio.opening import Opening
-from pyreplog.aio.queue import Queue
 from pyreplog.aio.records import Items, Records
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
@@ -31,9 +30,6 @@ from pyreplog.errors import ClosedError, CorruptLogError, PyreplogError
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.values import Compaction, LogStats, RecoveryProgress
-
-if TYPE_CHECKING:
-    from pyreplog.runtime import OnDataLoss, Start
 
 __all__ = ["Log", "open_log"]
 
@@ -109,7 +105,7 @@ class _Opened:
         self.log.close()
 
 
-class Log:
+class Log(LogParts):
     """One partition, opened by :func:`open_log`, for coroutines of one event loop.
 
     Names and errors are those of :class:`pyreplog.Log`. Calls that read the disk there are awaited
@@ -297,16 +293,6 @@ class Log:
             self._go_to(start)
         return count
 
-    def queue(
-        self,
-        name: str,
-        offsets: str | os.PathLike[str] | None = None,
-        dead_letters: str | os.PathLike[str] | None = None,
-    ) -> Opening[Queue]:
-        """Open a worker of the queue ``name``, by ``await`` or ``async with``: see :meth:`pyreplog.Log.queue`."""
-        self._check()
-        return Opening(f"queue {name}", Queue, partial(self._log.queue, name, offsets, dead_letters))
-
     async def compact(self) -> Compaction:
         """Keep only the newest record of each key: see :meth:`pyreplog.Log.compact`."""
         return await self._calls.write(self._log.compact)
@@ -481,11 +467,6 @@ class Log:
         return self._log.mode
 
     @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return self._closing is not None
-
-    @property
     def position(self) -> int:
         """The offset at which iteration continues."""
         return self._position
@@ -539,32 +520,6 @@ class Log:
 
     # -------------------------------------------------------------------------------------- the end
 
-    def consumer(
-        self,
-        name: str,
-        offsets: str | os.PathLike[str] | None = None,
-        dead_letters: str | os.PathLike[str] | None = None,
-        lock_timeout: float | None = 0,
-        *,
-        auto_commit: bool = False,
-        start: Start = "earliest",
-        on_data_loss: OnDataLoss = "raise",
-    ) -> Opening[NamedConsumer]:
-        """Open the reader ``name`` of this log: ``async with log.consumer("billing") as consumer``.
-
-        See :meth:`pyreplog.Log.consumer`.
-        """
-        open_it = partial(
-            self._log.consumer,
-            name,
-            offsets,
-            dead_letters,
-            auto_commit=auto_commit,
-            start=start,
-            on_data_loss=on_data_loss,
-        )
-        return Opening("consumer", NamedConsumer, open_it, partial(runtime.reader_wait, name, lock_timeout))
-
     async def close(self) -> None:
         """Write and sync everything and release the folder. A second call is harmless.
 
@@ -589,10 +544,6 @@ class Log:
             f"<pyreplog.aio.Log {self.path!r} topic {self.topic!r} mode"
             f" {self.mode!r}{' closed' if self.closed else ''}>"
         )
-
-    def _check(self) -> None:
-        if self.closed:
-            raise ClosedError(f"{self._log._name} is closed")
 
     def _writing(self) -> runtime.LogWriter:
         self._check()

@@ -54,6 +54,7 @@ SPOOL_PREFIX: Final = "replog.spool."
 """The prefix of files that other processes leave in a root for its owner."""
 OFFSETS_PREFIX: Final = "replog.offsets-"
 QUEUE_PREFIX: Final = "replog.queue-"
+TABLE_PREFIX: Final = "replog.table-"
 """The prefixes of files that readers and queues keep beside a log, in a root or a cluster's folder."""
 NODES_NAME: Final = "replog.nodes"
 """In a cluster's folder: the folders of its nodes, if the caller chose them. In such a node's folder: the cluster

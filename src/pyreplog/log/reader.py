@@ -121,6 +121,12 @@ class LogReader:
         return self._chosen.epochs.entries
 
     @property
+    def dropped_tombstone(self) -> int:
+        """The highest offset of a tombstone that compaction dropped from the copy that is read; -1 if it dropped none
+        that is known. A broker keeps no such offset."""
+        return self._look(self._chosen.dropped_tombstone)
+
+    @property
     def durability(self) -> str | None:
         """``"sync"`` or ``"os"``; None if the folder has no mark, as one of a broker."""
         return self._chosen.durability

@@ -18,6 +18,7 @@ from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOu
 from pyreplog.log.contiguity import ContiguityCheck
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.folder_view import FolderView, LogFileView
+from pyreplog.log.gaps import read_gaps
 from pyreplog.log.identity import read_topic_id
 from pyreplog.log.layout import (
     HIGH_WATERMARK_NAME,
@@ -225,6 +226,14 @@ class ReplicaView:
         openings = self.disk.openings
         self._load(mark)
         return self.disk.openings != openings
+
+    def dropped_tombstone(self) -> int:
+        """Return the highest offset of a tombstone that compaction dropped, from the files of gaps; -1 if there is
+        none."""
+        if self._mark is None or not self._mark.compacted:
+            return -1
+        found = [read_gaps(self.disk, self.directory, base) for base, _ in self.segments()]
+        return max((gaps.dropped_tombstone for gaps in found if gaps is not None), default=-1)
 
     def topic_id_now(self) -> str:
         """Return the topic id of the log that the folder holds now, which may be another log than this view saw.

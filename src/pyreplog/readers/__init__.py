@@ -13,11 +13,13 @@ from pyreplog.readers.layout import (
     OFFSETS_PREFIX,
     QUEUE_PREFIX,
     REPLACEMENT_SUFFIX,
+    TABLE_PREFIX,
     check_reader_name,
     dead_letter_topic,
     offsets_file_name,
     queue_file_name,
     reader_name_of,
+    table_file_name,
 )
 from pyreplog.readers.offsets_file import (
     Attempts,
@@ -40,6 +42,7 @@ from pyreplog.readers.queue_entries import (
 )
 from pyreplog.readers.queue_journal import QUEUE_FILE_SIZE, JournalIdentity, QueueJournal, read_queue
 from pyreplog.readers.queue_state import DELIVERIES_MAX, IN_FLIGHT_MAX, QueueState, counted_runs, runs_of
+from pyreplog.readers.table_store import TABLE_STORE_SUFFIX, TableState, TableStore, read_table_header
 
 __all__ = [
     "DeadLetter",
@@ -80,4 +83,10 @@ __all__ = [
     "offsets_file_name",
     "queue_file_name",
     "reader_name_of",
+    "TABLE_PREFIX",
+    "TABLE_STORE_SUFFIX",
+    "TableState",
+    "TableStore",
+    "read_table_header",
+    "table_file_name",
 ]

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from pyreplog.errors import ConfigError, excerpt
-from pyreplog.log import OFFSETS_PREFIX, QUEUE_PREFIX, check_topic
+from pyreplog.log import OFFSETS_PREFIX, QUEUE_PREFIX, TABLE_PREFIX, check_topic
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
@@ -15,6 +15,8 @@ __all__ = [
     "QUEUE_PREFIX",
     "READER_NAME_SIZE_MAX",
     "REPLACEMENT_SUFFIX",
+    "TABLE_PREFIX",
+    "table_file_name",
     "check_reader_name",
     "dead_letter_topic",
     "offsets_file_name",
@@ -57,6 +59,11 @@ def offsets_file_name(name: str) -> str:
 def queue_file_name(name: str) -> str:
     """Return the file name of the journal of the queue ``name``."""
     return QUEUE_PREFIX + _escape(name)
+
+
+def table_file_name(name: str) -> str:
+    """Return the file name of the table ``name``; its store has ``.db`` behind it."""
+    return TABLE_PREFIX + _escape(name)
 
 
 def reader_name_of(file_name: str, prefix: str) -> str | None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.several import scan
     from pyreplog.runtime.spool_applier import apply_offline, make_unowned
     from pyreplog.runtime.subscription import place_of, topics_of
+    from pyreplog.runtime.table import ClusterTable, Table
 
 __all__ = [
     "DEFAULT_RETRIES",
@@ -64,6 +65,7 @@ __all__ = [
     "ClusterNode",
     "ClusterReader",
     "ClusterReaderSettings",
+    "ClusterTable",
     "ClusterSettings",
     "Consumer",
     "DecodedRecord",
@@ -91,6 +93,7 @@ __all__ = [
     "SendExtras",
     "Serializer",
     "StoredQuorum",
+    "Table",
     "TopicDescription",
     "apply_offline",
     "backup",
@@ -151,6 +154,7 @@ __getattr__, __dir__ = lazy_door(
         ".send_functions": ["Partitioner", "SendExtras", "Serializer"],
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],
+        ".table": ["ClusterTable", "Table"],
         ".subscription": ["place_of", "topics_of"],
     },
 )

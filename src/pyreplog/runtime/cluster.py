@@ -53,10 +53,12 @@ from pyreplog.runtime.reader_opening import TopicReaders, check_reader_settings
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.send_functions import Partitioner, SendFunctions, Serializer, acks_number
 from pyreplog.runtime.spool_applier import SpoolApplier
+from pyreplog.runtime.table import ClusterTable
+from pyreplog.runtime.table_opening import TopicTables
 from pyreplog.runtime.views import ReaderView
 from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, OwnedLock, SystemDisk
-from pyreplog.values import RecoveryProgress
+from pyreplog.values import RecoveryProgress, TopicPartition
 
 __all__ = ["Cluster", "ClusterReader"]
 
@@ -177,6 +179,7 @@ class Cluster:
         )
         self._disk = disk = self._make_disk("controller")
         self._named = TopicReaders(disk, options.clock, path, ClusterDeadLetters(self))
+        self._tables = TopicTables(disk, path)
         self._node_disks = NodeDisks(self._make_disk)
         self._folders = NodeFolders(disk, path, options.nodes, anchor=options.disk is None)
         self._controller = controller = QuorumHost(
@@ -372,6 +375,22 @@ class Cluster:
         )
         return self._clients.consumer(config, topics, timeout, functions)
 
+    def table(
+        self,
+        topic: str,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        progress: Callable[[TopicPartition, int, int], object] | None = None,
+    ) -> ClusterTable:
+        """Return the latest value of each key of a topic, as a Mapping that follows the topic.
+
+        See :meth:`Log.table`. Its files lie in the cluster's folder, or in the folder ``store``.
+        ``partitioner``: the producers' own. ``progress(topic_partition, next_offset, end)``."""
+        self._check()
+        self._clients.await_ends(topic)
+        return self._tables.open(topic, store, partitioner, progress)
+
     def scan(
         self,
         topic: str,
@@ -388,12 +407,10 @@ class Cluster:
         ``start`` and ``end`` are offsets in each partition; a partition with fewer records has no
         rows. Timestamps are ms since 1970 or aware datetimes, the end exclusive.
 
-        The scan reads the nodes' files and does not disturb the cluster. If a leader has just taken
-        over, the call waits until the leader knows which of its records are committed: 10 s at most,
-        and then it reads the records that were known as committed before. So a record that a sender
-        does not find in a scan does not appear later.
-
-        Raises UnknownTopicError; OffsetOutOfRangeError if records were deleted after ``start``.
+        The scan reads the nodes' files. If a leader has just taken over, it waits up to 10 s for the
+        leader to know which of its records are committed. So a record that a sender does not find
+        in a scan does not appear later. Raises UnknownTopicError; OffsetOutOfRangeError if records
+        were deleted after ``start``.
         """
         self._check()
         self._clients.await_ends(topic)
@@ -493,6 +510,7 @@ class Cluster:
             try:
                 try:
                     self._named.close()
+                    self._tables.close()
                     if self._applier is not None:
                         self._applier.stop()
                     self._clients.close(timeout)

@@ -33,7 +33,10 @@ from pyreplog.runtime.named_consumer import NamedConsumer
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReaderConsumer, Reset
 from pyreplog.runtime.reader_opening import TopicReaders, check_reader_settings
+from pyreplog.runtime.send_functions import Partitioner
 from pyreplog.runtime.subscription import Subject
+from pyreplog.runtime.table import ClusterTable
+from pyreplog.runtime.table_opening import TopicTables
 from pyreplog.runtime.views import ReaderView
 from pyreplog.system import SystemClock, current_process
 from pyreplog.values import TopicPartition
@@ -70,6 +73,7 @@ class ReaderFace:
         self._readers: weakref.WeakSet[ReaderConsumer] = weakref.WeakSet()
         self._catalog = Catalog(self._disk, self._path)
         self._named = TopicReaders(self._disk, SystemClock() if clock is None else clock, self._path)
+        self._tables = TopicTables(self._disk, self._path)
         if refusal := self._catalog.untrusted():
             LOGGER.warning("%s; it is read all the same", refusal)
 
@@ -161,6 +165,22 @@ class ReaderFace:
         self._readers.add(consumer)
         return consumer
 
+    def table(
+        self,
+        topic: str,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        progress: Callable[[TopicPartition, int, int], object] | None = None,
+    ) -> ClusterTable:
+        """Return the latest value of each key of a topic, as a Mapping of bytes to bytes that follows the topic.
+
+        See :meth:`Cluster.table`. ``store`` is needed for a broker's folder, and if this user may not write in the
+        cluster's.
+        """
+        self._check()
+        return self._tables.open(topic, store, partitioner, progress)
+
     def follow(self, topics: Subject, *, timeout: float | None = None) -> Iterator[Record]:
         """Yield all records of these partitions, then each new one as soon as it may be read.
 
@@ -240,7 +260,7 @@ class ReaderFace:
         reader does not wait; it exists so that readers and writers are closed alike."""
         check_seconds("timeout", timeout)
         self._closed = True
-        close_parts([*self._readers, self._named])
+        close_parts([*self._readers, self._named, self._tables])
 
     def _check(self) -> None:
         if self._process.left:

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from pyreplog.runtime.named_position import OnDataLoss, Start
     from pyreplog.runtime.queue import Queue
 
+if TYPE_CHECKING:
+    from pyreplog.runtime.table import Table
+
 __all__ = ["Log", "open_log"]
 
 
@@ -399,6 +402,24 @@ class Log(LogReading):
         never compacted away.
         """
         return self._writing().compactor.run()
+
+    def table(
+        self, store: str | os.PathLike[str] | None = None, *, progress: Callable[[int, int], object] | None = None
+    ) -> Table:
+        """Return the latest value of each key, as a Mapping of bytes to bytes that follows the log.
+
+        Its files lie beside the log, or in the folder ``store``, for a log in whose folder this user may not write, and
+        for a broker's. All processes that open it share them; the first opening makes it from the whole log, a later
+        one goes on. ``progress(next_offset, end)`` is called while it is made. Every record needs a key: one without is
+        an UnkeyedRecordError. Raises ConfigError for a broker's folder without ``store``, StorageError,
+        CorruptLogError.
+        """
+        from pyreplog.runtime.table_opening import open_log_table  # noqa: PLC0415  (slow to load)
+
+        self._check()
+        table, part = open_log_table(self._place, self._view, self._name, store, progress)
+        self._parts.add(part)
+        return table
 
     # ---------------------------------------------------------------------------------------- facts
 

@@ -10,18 +10,18 @@ from pyreplog.arrow import Scan, check_range, timestamp_ms
 from pyreplog.config import check_seconds, whole
 from pyreplog.errors import ClosedError, CorruptLogError, NoRecordError, OffsetOutOfRangeError
 from pyreplog.record import Record
+from pyreplog.runtime.damage_teller import teller_of
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.read_position import ReadPosition
+from pyreplog.runtime.skipping_view import SkippingView
 from pyreplog.runtime.views import (
     CommittedView,
     LogView,
     ReaderView,
-    SkippingView,
     WriterView,
     record_lists,
     records,
     records_in_time,
-    teller_of,
 )
 from pyreplog.system import Process
 

@@ -11,9 +11,10 @@ from pyreplog.arrow import LOGS_COLUMNS, BatchSource, Scan
 from pyreplog.config import MAX_BATCH_BYTES
 from pyreplog.errors import ConfigError, CorruptLogError
 from pyreplog.log import DistinctLogs, check_skipping, log_names, printable_name
+from pyreplog.runtime.damage_teller import teller_of
 from pyreplog.runtime.folder_opening import folder_of, open_all_for_reading
 from pyreplog.runtime.open_options import ViewOptions
-from pyreplog.runtime.views import SkippingView, teller_of
+from pyreplog.runtime.skipping_view import SkippingView
 from pyreplog.system import SystemDisk
 
 __all__ = ["scan"]

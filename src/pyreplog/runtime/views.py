@@ -4,16 +4,14 @@ may write. Both give batches below the high watermark."""
 from __future__ import annotations
 
 import os
-import sys
-import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Final, Protocol
 
 from pyreplog.config import MAX_BATCH_BYTES, LogConfig
-from pyreplog.errors import BatchTooLargeError, ConfigError, CorruptError, CorruptLogError, DamagedRecordsWarning
-from pyreplog.log import READ_COMMITTED, CommittedSource, LogReader, SkippingSource, StableSource, check_skipping
+from pyreplog.errors import BatchTooLargeError, CorruptError, CorruptLogError
+from pyreplog.log import CommittedSource, LogReader, StableSource
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, record_lists_of, split
 from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
@@ -25,19 +23,16 @@ __all__ = [
     "CommittedView",
     "LogView",
     "ReaderView",
-    "SkippingView",
     "WriterView",
     "record_lists",
     "records",
     "records_in_time",
-    "teller_of",
 ]
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
 FIRST_READ_SIZE: Final = 16 << 10
 """Bytes of the first read, so that a look-up of one record does not wait for thousands of batches."""
-_PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _readers: Final[weakref.WeakSet[ReaderView]] = weakref.WeakSet()
 """The open readers, which take new locks in the child of a fork."""
 
@@ -61,6 +56,14 @@ class RecordView(Protocol):
 
     def damage(self, offset: int, reason: str) -> CorruptLogError:
         """Return the error for the damaged batch that was read for ``offset``, with its file and position."""
+        ...
+
+
+class TimedView(RecordView, Protocol):
+    """A view that can be searched by time."""
+
+    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) such that no earlier record is at or after ``timestamp`` (ms); None if none is."""
         ...
 
 
@@ -121,6 +124,16 @@ class WriterView:
     def epochs(self) -> list[EpochEntry]:
         """The leader epochs, with the first offset of each."""
         return self._writer.log.epochs.entries
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch; -1 if there is none."""
+        return self._writer.log.epochs.latest
+
+    @property
+    def dropped_tombstone(self) -> int:
+        """The highest offset of a tombstone that compaction dropped; -1 if it dropped none."""
+        return self._writer.log.dropped_tombstone
 
     @property
     def start_offset(self) -> int:
@@ -231,6 +244,28 @@ class ReaderView:
         """The leader epochs, with the first offset of each, as of the last :meth:`refresh`."""
         with self._lock:
             return self._reader.epochs
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch as of the last :meth:`refresh`; -1 if there is none."""
+        return self._reader.leader_epoch
+
+    @property
+    def dropped_tombstone(self) -> int:
+        """The highest offset of a tombstone that compaction dropped, as the files say now; -1 if it dropped none."""
+        with self._lock:
+            return self._reader.dropped_tombstone
+
+    @property
+    def durability(self) -> str | None:
+        """``"sync"`` or ``"os"``; None if the folder has no mark, as one of a broker."""
+        return self._reader.durability
+
+    @property
+    def above_high_watermark(self) -> int:
+        """How many offsets lie in whole batches above the high watermark of the copy that is read."""
+        with self._lock:
+            return self._reader.above_high_watermark
 
     @property
     def max_batch_bytes(self) -> int:
@@ -383,6 +418,16 @@ class CommittedView:
         return self._view.epochs
 
     @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch; -1 if there is none."""
+        return self._view.leader_epoch
+
+    @property
+    def dropped_tombstone(self) -> int:
+        """The highest offset of a tombstone that compaction dropped; -1 if it dropped none."""
+        return self._view.dropped_tombstone
+
+    @property
     def max_batch_bytes(self) -> int:
         """The view's limit for one compressed batch, in unpacked bytes."""
         return self._view.max_batch_bytes
@@ -455,102 +500,13 @@ class CommittedView:
         self._view.close()
 
 
-class SkippingView:
-    """A view without its damaged batches: ``tell`` gets the error of each range that is left out."""
-
-    def __init__(
-        self, view: WriterView | ReaderView | CommittedView, tell: Callable[[CorruptLogError], object]
-    ) -> None:
-        """Raises ConfigError for a view of committed records."""
-        if isinstance(view, CommittedView):
-            check_skipping(READ_COMMITTED)
-            raise AssertionError("a view of committed records is refused")
-        self._view = view
-        self.source = SkippingSource(view, tell)
-        self.topic, self.partition = view.topic, view.partition
-        self.is_checked = True
-
-    @property
-    def start_offset(self) -> int:
-        """The first offset of the log."""
-        return self._view.start_offset
-
-    @property
-    def end_offset(self) -> int:
-        """The end of the view."""
-        return self._view.end_offset
-
-    @property
-    def max_batch_bytes(self) -> int:
-        """The view's limit for one compressed batch, in unpacked bytes."""
-        return self._view.max_batch_bytes
-
-    def refresh(self) -> None:
-        """See the newly appended records."""
-        self.source.refresh()
-
-    def read(self, offset: int, size_max: int) -> Buffer:
-        """Return whole undamaged batches from that of ``offset`` or the next on; empty at the end."""
-        return self.source.read(offset, size_max)
-
-    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) such that every undamaged record at or after ``timestamp`` (ms) has at least this
-        offset; None if no record is that late."""
-        return self.source.find_timestamp(timestamp)
-
-    def damage(self, offset: int, reason: str) -> CorruptLogError:
-        """Return the error for the damaged batch that was read for ``offset``, with its file and position."""
-        return self._view.damage(offset, reason)
-
-    @property
-    def closed(self) -> bool:
-        """Whether the view is closed."""
-        return self._view.closed
-
-    def look(self) -> None:
-        """Have the view look for new records, also behind damage at its end."""
-        self._view.look()
-        self._view.see_behind()
-
-    def records(self, start: int, end: int) -> Iterator[Record]:
-        """Return the undamaged records of the half-open range."""
-        return records(self, start, end)
-
-    def news(self) -> ChangeSignal:
-        """Return a signal of the view."""
-        return self._view.news()
-
-
-def teller_of(skip_damaged: bool | Callable[[CorruptLogError], object]) -> Callable[[CorruptLogError], object] | None:
-    """Return the function that gets the error of each range that a reader leaves out: the given
-    one, a warning for True, None for False."""
-    if isinstance(skip_damaged, bool):
-        return _warn if skip_damaged else None
-    if not callable(skip_damaged):
-        raise ConfigError(
-            f"skip_damaged is {skip_damaged!r}; it must be True, False, or a function that takes each CorruptLogError"
-        )
-    return skip_damaged
-
-
-def _warn(error: CorruptLogError) -> None:
-    # Python shows a warning once for each line of code. That should be the application's line that
-    # reads, so skip the frames of this package.
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(DamagedRecordsWarning(error), stacklevel=level)
-
-
 def records(view: RecordView, start: int, end: int) -> Iterator[Record]:
     """Yield the records of the half-open range; a batch is verified before its first record is
     yielded."""
     return chain.from_iterable(record_lists(view, start, end))
 
 
-def records_in_time(
-    view: LogView | SkippingView, start: int, end: int, low: int | None, high: int | None
-) -> Iterator[Record]:
+def records_in_time(view: TimedView, start: int, end: int, low: int | None, high: int | None) -> Iterator[Record]:
     """Yield the records of the half-open range of offsets whose timestamp (ms) is at least ``low``
     and below ``high`` (None: no bound); a record without a timestamp is in no range."""
     if low is not None:

@@ -40,6 +40,7 @@ _GETLK: Final[int] = getattr(fcntl, "F_OFD_GETLK", 0)
 _FLOCK: Final = "qqihh" if sys.platform == "darwin" else "hhqqi0q"
 """``struct flock``, as in :mod:`pyreplog.system.file_lock`."""
 _LOCK: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
+_SHARE: Final = fcntl.LOCK_SH | fcntl.LOCK_NB
 
 LOCK_WAIT_S: Final = 10.0
 """A change takes microseconds, or two syncs. A process that keeps the lock for longer was stopped, or its disk
@@ -91,17 +92,18 @@ class SystemSharedFile:
         """The path by which the file was opened."""
         return self._path
 
-    def lock(self) -> None:
+    def lock(self, *, shared: bool = False) -> None:
         """Keep every other opening out, until :meth:`unlock`; see :class:`pyreplog.ports.SharedFile`."""
         fd = self._open()
+        kind = _SHARE if shared else _LOCK
         try:
-            fcntl.flock(fd, _LOCK)
+            fcntl.flock(fd, kind)
         except OSError as error:
             if error.errno != errno.EAGAIN or is_interruption(error):
                 raise self._failed(error, "locking") from error
         else:
             return
-        self._wait_for_lock()
+        self._wait_for_lock(kind)
 
     def lock_and_read(self, first: int, first_size: int, second: int, second_size: int) -> tuple[bytes, bytes]:
         """Take the lock, and return the bytes of two places. One method, because its users call nothing more often."""
@@ -113,20 +115,20 @@ class SystemSharedFile:
         except OSError as error:
             if error.errno != errno.EAGAIN or is_interruption(error):
                 raise self._failed(error, "locking") from error
-            self._wait_for_lock()
+            self._wait_for_lock(_LOCK)
         try:
             return os.pread(fd, first_size, first), os.pread(fd, second_size, second)
         except OSError as error:
             raise self._failed(error, f"reading at bytes {first} and {second}") from error
 
-    def _wait_for_lock(self) -> None:
+    def _wait_for_lock(self, kind: int) -> None:
         deadline = time.monotonic() + LOCK_WAIT_S
         pause = PAUSE_MIN_S
         while True:
             time.sleep(pause)
             pause = min(2 * pause, PAUSE_MAX_S)
             try:
-                fcntl.flock(self._open(), _LOCK)
+                fcntl.flock(self._open(), kind)
             except OSError as error:
                 if error.errno != errno.EAGAIN or is_interruption(error):
                     raise self._failed(error, "locking") from error

@@ -71,8 +71,8 @@ class SimSharedFile:
         """The path by which the file was opened."""
         return self._path
 
-    def lock(self) -> None:
-        """Keep every other opening out."""
+    def lock(self, *, shared: bool = False) -> None:
+        """Keep every other opening out, also if the lock is ``shared``: one thread runs all processes."""
         self._check()
         self._disk.begin("lock_shared", self._path)
         owner = self._locks.owners.setdefault(self._inode, self)

@@ -118,7 +118,9 @@ class Inode:
             if self._frozen_stable is None:
                 self._frozen_stable = bytes(self.stable)
             left = self._frozen_stable
-        return Inode(left, left, mtime_ms=self.mtime_ms, reserved=self.reserved)
+        after = Inode(left, left, mtime_ms=self.mtime_ms, reserved=self.reserved)
+        after.number = self.number
+        return after
 
     def copy(self) -> Inode:
         """Return a new file with the same shown, stable and pending state."""
@@ -127,6 +129,7 @@ class Inode:
         if self._frozen_stable is None:
             self._frozen_stable = bytes(self.stable)
         copied = Inode(self._frozen_data, self._frozen_stable, mtime_ms=self.mtime_ms, reserved=self.reserved)
+        copied.number = self.number
         copied.pending = list(self.pending)
         return copied
 

@@ -46,6 +46,11 @@ class SimStore:
         self._check()
         return [self._values.get(key) for key in keys]
 
+    def get_one(self, key: bytes) -> bytes | None:
+        """Return the value of ``key``; None if it is not there."""
+        self._check()
+        return self._values.get(key)
+
     def read_from(self, key: bytes, count_max: int) -> list[tuple[bytes, bytes]]:
         """Return up to ``count_max`` (key, value), by rising key, beginning at ``key``."""
         self._check()
@@ -53,6 +58,11 @@ class SimStore:
             self._keys = sorted(self._values)
         first = bisect_left(self._keys, key)
         return [(one, self._values[one]) for one in self._keys[first : first + count_max]]
+
+    def count(self) -> int:
+        """Return the number of entries."""
+        self._check()
+        return len(self._values)
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield every (key, value), in the order of the keys."""

@@ -44,6 +44,7 @@ from pyreplog.verify.queues import check_queues
 from pyreplog.verify.readers import check_readers
 from pyreplog.verify.spool import check_spool
 from pyreplog.verify.states import Unreadable, partition_of
+from pyreplog.verify.tables import check_tables
 
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
 FOREIGN: Final = (
@@ -97,6 +98,7 @@ def verify(
         check_spool(disk, home, names, book)
         check_queues(disk, home, names, book)
         check_readers(disk, home, names, book)
+        check_tables(disk, home, names, book)
         check_nodes(disk, home, book)
     for log in found.logs:
         _tell_apart(log, book)
@@ -224,6 +226,7 @@ class _Root:
         check_spool(self._disk, self._path, names, self._book)
         check_queues(self._disk, self._path, names, self._book)
         check_readers(self._disk, self._path, names, self._book)
+        check_tables(self._disk, self._path, names, self._book)
         check_nodes(self._disk, self._path, self._book)
         for name in states.OFFSET_CHECKPOINTS:
             self._checkpoints[name] = self._offsets(name, names)

@@ -13,6 +13,7 @@ from pyreplog.verify.queues import QUEUE, queue_rows
 from pyreplog.verify.readers import PREFIX as OFFSETS
 from pyreplog.verify.readers import reader_file
 from pyreplog.verify.states import Slot, Unreadable
+from pyreplog.verify.tables import STORE, TABLE, table_header
 from pyreplog.verify.vote import QUORUM_STATE, VOUCHER, slots_of, state_fields
 
 Row = dict[str, Any]
@@ -78,6 +79,8 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         yield state_fields(data)
     elif name == VOUCHER:
         yield from _votes(data)
+    elif name.startswith(TABLE):
+        yield {"about": "the store of a table, an LMDB file"} if name.endswith(STORE) else table_header(data)
     elif name.startswith(QUEUE):
         yield from queue_rows(data)
     elif name == states.CONTROLLER:

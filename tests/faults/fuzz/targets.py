@@ -61,6 +61,7 @@ from tests.faults.fuzz.mutate import seal_batch, seal_mark, seal_old, seal_reade
 from tests.faults.fuzz.queue_targets import QUEUES
 from tests.faults.fuzz.quorum_targets import QUORUM
 from tests.faults.fuzz.regression_corpus import KEPT
+from tests.faults.fuzz.table_targets import TABLES
 from tests.faults.fuzz.target import Target
 from tests.faults.fuzz.twins import TWINS, old_segments, window
 from tests.interop.golden.units import unit
@@ -601,5 +602,6 @@ TARGETS: Final = (
     TWINS,
     QUORUM,
     QUEUES,
+    TABLES,
     *KEPT,
 )

@@ -122,6 +122,12 @@ FED: Final = {
         "verify/readers.reader_file",
     ],
     "rows": ["cli/options.timestamp_of", "cli/row_fields._bytes", "cli/row_fields._whole"],
+    "table": [
+        "readers/table_store._long_entry",
+        "readers/table_store.decode_table_state",
+        "readers/table_store.read_table_header",
+        "verify/tables.table_header",
+    ],
     "search": ["_core.TimeSearch"],
     "segment": [
         "_core.ColumnsBuilder",

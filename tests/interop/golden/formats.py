@@ -44,6 +44,7 @@ from pyreplog.readers import (
     Renewed,
     topic_crc,
 )
+from pyreplog.readers.table_store import TableHeader, TableState, encode_entry, encode_table_state, table_owner
 from pyreplog.record import BatchBuilder, xxh64
 from pyreplog.spool import BatchId, Spool
 from pyreplog.testing import SimClock, SimDisk
@@ -339,6 +340,20 @@ def queue_journal() -> dict[str, bytes]:
 GAPS: Final = Gaps((0, 5, 6, 7), dropped_tombstone=3)
 
 
+TABLE_OWNER: Final = table_owner("a log")
+
+
+def table() -> dict[str, bytes]:
+    """The header, the state and two entries of a table."""
+    header = TableHeader(False, TABLE_OWNER, (64768, 1041), "5d9c7c1e-8f8e-4f55-9e6b-0c8f4f2f3b11")
+    return {
+        "table/header": header.encode(),
+        "table/state.value": encode_table_state(TABLE_OWNER, TableState(5, 7)),
+        "table/short.key": encode_entry(b"key", b"v")[0],
+        "table/long.key": encode_entry(b"x" * 501, b"v")[0],
+    }
+
+
 NODES: Final = {1: "/disk1/n1", 2: "/disk2/\udcff n2", 3: "node-3"}
 
 
@@ -357,6 +372,7 @@ def golden() -> dict[str, bytes]:
         **metadata(),
         **stored_image(),
         **queue_journal(),
+        **table(),
         "nodes/cluster/replog.nodes": format_state(format_nodes(NODES)),
         "nodes/node/replog.nodes": format_state(format_nodes({}, "/srv/data")),
         f"gaps/{0:020}.gaps": format_gaps(0, GAPS),
