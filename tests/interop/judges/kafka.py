@@ -194,6 +194,16 @@ class Broker:
                 return done.stdout
         raise RuntimeError(done.stdout[-2000:] + (self._folder / "broker.log").read_text(errors="replace")[-2000:])
 
+    def create(self, topic: str, config: dict[str, str]) -> None:
+        """Make a topic of one partition, when the broker is ready."""
+        settings = [word for key, value in config.items() for word in ("--config", f"{key}={value}")]
+        command = ("--bootstrap-server", self.address, "--create", "--if-not-exists", "--topic", topic)
+        for _ in _patience(60):
+            done = _java(self._jars, "org.apache.kafka.tools.TopicCommand", *command, *settings)
+            if not done.returncode:
+                return
+        raise RuntimeError(done.stdout[-2000:])
+
     def stop(self) -> None:
         """In order."""
         if self._process is not None and self._process.poll() is None:
