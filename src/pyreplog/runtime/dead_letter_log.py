@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from pyreplog.config import INT32_MAX, MAX_BATCH_BYTES, LogConfig
+from pyreplog.errors import ConfigError
 from pyreplog.readers import dead_letter_topic, letter_headers, read_letter
 from pyreplog.record import Record, crc32c
 from pyreplog.runtime.log_opening import LogOpening
@@ -96,15 +97,11 @@ class DeadLetterLog:
         if not records:
             return
         config = self._view.config
-        place = self._place
-        is_new = place.disk.stat(self.folder) is None
-        options = OpenOptions(
-            self._topic, None, config.durability if is_new else None,
-            {"max.message.bytes": min(config.max_message_bytes + HEADERS_SIZE, INT32_MAX)},
-            None, None, "read_uncommitted", False, MAX_BATCH_BYTES, None, "owner", LOCK_TIMEOUT_S, True, place.disk,
-            place.clock,
-        )  # fmt: skip
-        writer, view = LogOpening(self.folder, options).open("a", _opened)
+        try:
+            # A folder that is there may hold no log yet: a process that made it may have ended before.
+            writer, view = self._open(config, config.durability)
+        except ConfigError:
+            writer, view = self._open(config, None)  # the log of the dead letters has another durability
         try:
             view.refresh()
             end = view.end_offset
@@ -121,6 +118,16 @@ class DeadLetterLog:
                 writer.flush()  # their log may be an ``os`` log
         finally:
             view.close()
+
+    def _open(self, config: LogConfig, durability: str | None) -> tuple[LogWriter, WriterView]:
+        place = self._place
+        options = OpenOptions(
+            self._topic, None, durability,
+            {"max.message.bytes": min(config.max_message_bytes + HEADERS_SIZE, INT32_MAX)},
+            None, None, "read_uncommitted", False, MAX_BATCH_BYTES, None, "owner", LOCK_TIMEOUT_S, True, place.disk,
+            place.clock,
+        )  # fmt: skip
+        return LogOpening(self.folder, options).open("a", _opened)
 
 
 def _opened(

@@ -626,3 +626,19 @@ def test_records_that_compaction_removed_are_passed(tmp_path: Path) -> None:
         with log.queue("late") as late:
             assert [record.offset for record in late.receive_many(20)] == [6, 7, 8, 9]
             assert late.stats().deleted == 0
+
+
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_dead_letters_go_into_a_log_of_any_durability(place: Place, durability: Any) -> None:
+    """The log of the dead letters gets the durability of its log; one that is there keeps its own."""
+    with place.open(durability=durability) as log, log.queue("work") as queue:
+        log.append_many([b"a", b"b"])
+        queue.reject(one(queue))
+        with pyreplog.open_log(f"{TOPIC}.dlq", "r", topic=f"dlq.{TOPIC}", disk=place.disk) as letters:
+            assert letters.durability == durability
+    with place.open() as log, log.queue("work", dead_letters="other") as queue:
+        different: Any = "os" if durability == "sync" else "sync"
+        pyreplog.open_log("other", topic=f"dlq.{TOPIC}", durability=different, disk=place.disk).close()
+        queue.reject(one(queue))
+        with pyreplog.open_log("other", "r", disk=place.disk) as letters:
+            assert (letters.durability, len(letters)) == (different, 1)
