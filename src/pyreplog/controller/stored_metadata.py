@@ -28,6 +28,8 @@ class StoredMetadata(NamedTuple):
     end_offset: int
     """The offset behind the last sound record."""
     voters: VoterSet
+    voters_offset: int
+    """The offset of the record that names them; that below the log if they stand in a snapshot."""
 
 
 def read_stored(disk: Disk, folder: str) -> StoredMetadata | None:
@@ -49,7 +51,7 @@ def read_stored(disk: Disk, folder: str) -> StoredMetadata | None:
         base = snapshot_id
         break
     image.offset = base.end_offset - 1
-    epoch, end_offset = base.epoch, base.end_offset
+    epoch, end_offset, voters_offset = base.epoch, base.end_offset, base.end_offset - 1
     log = MetadataFolder(disk, folder)
     if failure is not None and base.end_offset < log.first_offset:
         raise failure
@@ -59,14 +61,16 @@ def read_stored(disk: Disk, folder: str) -> StoredMetadata | None:
         if batch.base_offset > end_offset:
             break
         if batch.is_control:
-            voters = _voters_in(batch, voters)
+            found = _voters_in(batch, voters)
+            if found is not voters:
+                voters, voters_offset = found, batch.last_offset
         else:
             for record in records_of(batch):
                 if record.offset > image.offset:
                     _apply(image, record.offset, record.value or b"", folder)
         end_offset, epoch = batch.next_offset, batch.leader_epoch
         image.offset = end_offset - 1
-    return StoredMetadata(image, epoch, end_offset, voters)
+    return StoredMetadata(image, epoch, end_offset, voters, voters_offset)
 
 
 def _load_snapshot(disk: Disk, folder: str, snapshot_id: SnapshotId) -> tuple[MetadataImage, VoterSet]:

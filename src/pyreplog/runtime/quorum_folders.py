@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from pyreplog.controller import StoredMetadata, read_stored
 from pyreplog.errors import CorruptError, QuorumLostError, StorageError
-from pyreplog.log import METADATA_FOLDER, ROLES_PROPERTY, read_properties
+from pyreplog.log import METADATA_FOLDER, ROLES_PROPERTY, read_mark, read_properties
 from pyreplog.ports import Disk
 from pyreplog.quorum import Identity, VoterSet, find_voter_damage
 
@@ -20,6 +20,7 @@ __all__ = [
     "has_majority",
     "lost_voters",
     "newest_of",
+    "older_voters",
     "quorum_lost",
     "read_folder",
 ]
@@ -38,6 +39,8 @@ class FolderMetadata(NamedTuple):
     """The ``process.roles`` of the node; "" if it keeps none."""
     damage: str | None = None
     """The reason for which the node would not vote; None if it is whole, or has no metadata."""
+    committed: int = 0
+    """An offset below which the node knows that the metadata log is committed."""
 
 
 def read_folder(disk: Disk, folder: str, node_id: int) -> FolderMetadata | None:
@@ -51,16 +54,17 @@ def read_folder(disk: Disk, folder: str, node_id: int) -> FolderMetadata | None:
         return None
     metadata = f"{folder}/{METADATA_FOLDER}"
     identity = Identity(node_id, properties.get("directory.id", ""), properties.get("cluster.id", ""))
-    stored, damage = None, None
+    stored, damage, committed = None, None, 0
     try:
         if disk.stat(metadata) is not None:
+            mark = read_mark(disk, metadata)
+            committed = 0 if mark is None else mark.high_watermark
             damage = _damage_in(disk, metadata, identity)
             stored = read_stored(disk, metadata)
     except (CorruptError, StorageError) as error:
         damage = str(error)
-    return FolderMetadata(
-        identity.directory_id, identity.cluster_id, stored, properties.get(ROLES_PROPERTY, ""), damage
-    )
+    roles = properties.get(ROLES_PROPERTY, "")
+    return FolderMetadata(identity.directory_id, identity.cluster_id, stored, roles, damage, committed)
 
 
 def _damage_in(disk: Disk, folder: str, identity: Identity) -> str | None:
@@ -76,18 +80,47 @@ def newest_of(found: Mapping[int, FolderMetadata]) -> StoredMetadata | None:
 
 
 def lost_voters(voters: VoterSet, found: Mapping[int, FolderMetadata]) -> list[int]:
-    """Return the voters whose folders are not there or are other ones, or whose metadata is not there or damaged."""
-    return [voter.node_id for voter in voters if not _is_whole(found.get(voter.node_id), voter.directory_id)]
+    """Return the voters whose folders are not there or are other ones, or whose metadata is not there, damaged or
+    older."""
+    older = older_voters(voters, found)
+    return [
+        voter.node_id
+        for voter in voters
+        if voter.node_id in older or not _is_whole(found.get(voter.node_id), voter.directory_id)
+    ]
 
 
 def damaged_voters(voters: VoterSet, found: Mapping[int, FolderMetadata]) -> dict[int, str]:
-    """Return the voters whose folders are there and hold damaged metadata, and the damage of each."""
-    return {
+    """Return the voters whose folders are there and hold damaged or older metadata, and the damage of each."""
+    return older_voters(voters, found) | {
         voter.node_id: one.damage
         for voter in voters
         if (one := found.get(voter.node_id)) is not None
         and one.directory_id == voter.directory_id
         and one.damage is not None
+    }
+
+
+def older_voters(voters: VoterSet, found: Mapping[int, FolderMetadata]) -> dict[int, str]:
+    """Return the whole voters among which an older copy of a folder must be, and the reason for each: a majority once
+    had all that is known as committed, and too few have it now. A few voters that are behind are no reason."""
+    newest = newest_of(found)
+    committed = max((one.committed for one in found.values()), default=0)
+    if newest is None or newest.voters != voters or newest.voters_offset >= committed:
+        return {}  # another set of voters had the majority
+    ends = {
+        voter.node_id: one.stored.end_offset
+        for voter in voters
+        if (one := found.get(voter.node_id)) is not None
+        and one.stored is not None
+        and _is_whole(one, voter.directory_id)
+    }
+    behind = {number: end for number, end in ends.items() if end < committed}
+    if len(voters) - len(behind) >= voters.majority:
+        return {}  # those that are not here or not whole may have been among the majority
+    return {
+        number: f"its log ends at offset {end}, and a majority had all below {committed}: this may be an older copy"
+        for number, end in behind.items()
     }
 
 

@@ -23,6 +23,7 @@ from pyreplog.runtime.quorum_folders import (
     has_majority,
     lost_voters,
     newest_of,
+    older_voters,
     read_folder,
 )
 from pyreplog.system import SystemClock, SystemDisk
@@ -63,6 +64,7 @@ def stored_quorum(path: str | os.PathLike[str]) -> StoredQuorum:
     ends = {number: (one.stored.epoch, one.stored.end_offset) for number, one in found.items() if one.stored}
     voters = tuple(voter.node_id for voter in newest.voters)
     damaged = {number: one.damage for number, one in found.items() if one.damage is not None}
+    damaged.update(older_voters(newest.voters, found))
     return StoredQuorum(voters, tuple(lost_voters(newest.voters, found)), ends, damaged)
 
 

@@ -21,6 +21,7 @@ from tests.interop.golden.cluster_0_1 import as_version_0_1
 from tests.unit.cli.support import Replog
 from tests.unit.runtime.test_voters import host
 
+METADATA = "__cluster_metadata-0"
 RECORDS = [b"%d" % number for number in range(20)]
 
 
@@ -96,7 +97,7 @@ def test_a_majority_is_refused(data: Path) -> None:
 def damage(path: Path, harms: dict[int, str]) -> None:
     """Damage the metadata of some nodes: ``log``, in the middle; ``state``: garbage in quorum-state; ``mark``: gone."""
     for number, how in harms.items():
-        folder = path / f"node-{number}" / "__cluster_metadata-0"
+        folder = path / f"node-{number}" / METADATA
         if how == "log":
             (segment,) = folder.glob("*.log")
             data = bytearray(segment.read_bytes())
@@ -143,7 +144,7 @@ def test_all_logs_are_damaged(data: Path) -> None:
     """The recovery goes on from the longest sound beginning, and says up to which offset it knows the metadata."""
     sound = {}
     for number in (1, 2, 3):
-        (segment,) = (data / f"node-{number}" / "__cluster_metadata-0").glob("*.log")
+        (segment,) = (data / f"node-{number}" / METADATA).glob("*.log")
         content = bytearray(segment.read_bytes())
         content[len(content) - 40 * number] ^= 1  # node 1 is sound the longest
         segment.write_bytes(content)
@@ -159,16 +160,13 @@ def test_all_logs_are_damaged(data: Path) -> None:
 
 def test_topics_that_only_the_damaged_part_knew(data: Path, replog: Replog) -> None:
     """Their folders are named, and kept when the cluster opens."""
-    ends = {
-        number: (data / f"node-{number}" / "__cluster_metadata-0" / f"{0:020}.log").stat().st_size
-        for number in (1, 2, 3)
-    }
+    ends = {number: (data / f"node-{number}" / METADATA / f"{0:020}.log").stat().st_size for number in (1, 2, 3)}
     with pyreplog.Cluster(data) as cluster:
         cluster.admin.create_topic("late", replication_factor=1)
         with cluster.producer() as producer:
             producer.send("late", b"value").result()
     for number, end in ends.items():
-        segment = data / f"node-{number}" / "__cluster_metadata-0" / f"{0:020}.log"
+        segment = data / f"node-{number}" / METADATA / f"{0:020}.log"
         content = bytearray(segment.read_bytes())
         content[end + 70] ^= 1  # the first batch of the second opening
         segment.write_bytes(content)
@@ -179,6 +177,27 @@ def test_topics_that_only_the_damaged_part_knew(data: Path, replog: Replog) -> N
         assert cluster.admin.topics() == ["orders"]
         assert values_in(cluster, 20) == RECORDS
     assert list(data.glob("node-*/late-0.*-stray"))
+
+
+@pytest.mark.parametrize("older", [{1, 2}, {1}, {3}])
+def test_older_copies_of_whole_folders(data: Path, tmp_path: Path, older: set[int]) -> None:
+    """Two older voters would elect one another, and discard what the third one has: opening is refused, and the
+    recovery goes on from the third one. One older voter follows the others."""
+    for number in older:
+        shutil.copytree(data / f"node-{number}" / METADATA, tmp_path / str(number))
+    with pyreplog.Cluster(data) as cluster:
+        cluster.admin.create_topic("late", replication_factor=1)
+    for number in older:
+        shutil.rmtree(data / f"node-{number}" / METADATA)
+        shutil.copytree(tmp_path / str(number), data / f"node-{number}" / METADATA)
+    if len(older) > 1:
+        named = r"1 of 3 voters is whole: that of node 1 .* older copy\); that of node 2"
+        with pytest.raises(QuorumLostError, match=named):
+            pyreplog.Cluster(data)
+        assert recover_quorum(data).node_id == 3
+    with pyreplog.Cluster(data) as cluster:
+        assert cluster.admin.topics() == ["late", "orders"]
+        assert values_in(cluster, 20) == RECORDS
 
 
 def test_one_damaged_and_one_lost_voter(data: Path) -> None:
@@ -213,7 +232,7 @@ def test_a_damaged_voter_outside_is_replaced_on_request(tmp_path: Path) -> None:
     folders = [tmp_path / f"disk{number}" / "n" for number in (1, 2, 3)]
     with pyreplog.Cluster(tmp_path / "data", nodes=folders) as cluster:
         cluster.admin.create_topic("t", replication_factor=3)
-    (segment,) = (folders[1] / "__cluster_metadata-0").glob("*.log")
+    (segment,) = (folders[1] / METADATA).glob("*.log")
     segment.write_bytes(b"\0" * segment.stat().st_size)
     with pyreplog.Cluster(tmp_path / "data") as cluster:
         assert cluster.node(2).state == "offline"
@@ -267,7 +286,7 @@ def test_no_quorum(tmp_path: Path) -> None:
 def test_no_metadata(data: Path) -> None:
     """Without any metadata log nothing says what the cluster was."""
     lose(data, {2})
-    shutil.rmtree(data / "node-2" / "__cluster_metadata-0")
+    shutil.rmtree(data / "node-2" / METADATA)
     with pytest.raises(StorageNotFoundError, match="replog repair"):
         recover_quorum(data)
 
