@@ -72,8 +72,6 @@ class Nemesis:
             machine.disk.capacity = None
             if machine.is_up and machine.disk_failed:
                 world.kill(machine.node_id)  # a node that left because of its disk returns with it
-        if not world.controller_is_up:
-            world.start_controller()
         for node_id in world.machines:
             world.start(node_id)
         self._topics.settle()
@@ -195,7 +193,7 @@ class Nemesis:
         world = self._world
         if world.controller_is_up:
             world.stop_controller(power_loss=power_loss)
-            world.start_controller()
+            world.start_controller(knows_ends=False)
         for node_id in world.machines:
             world.plan(self._random.random() * 100, partial(world.start, node_id))
 
@@ -273,8 +271,7 @@ class Nemesis:
         return True
 
     def _controller_back(self) -> None:
-        if self._world.options.voters or not self._world.controller_is_up:
-            self._world.start_controller()
+        self._world.start_controller(knows_ends=False)
 
     def _pause(self) -> bool:
         """Let a process take no turn for a while; its timers notice that afterwards."""

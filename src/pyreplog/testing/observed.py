@@ -109,11 +109,6 @@ class ObservedWorld(Protocol):
         ...
 
     @property
-    def controller_starts(self) -> int:
-        """How often a controller has started."""
-        ...
-
-    @property
     def seen(self) -> dict[str, int]:
         """How often the run reached each situation that a set of runs should reach."""
         ...

@@ -90,11 +90,11 @@ class WorldOptions:
     """All options that a seed draws. Times are in ms of simulated time."""
 
     nodes: int = 3
-    voters: int = 0
-    """The voters of the metadata quorum, the machines with the lowest numbers. 0: one controller on a machine of its
-    own decides alone, and its disk holds the metadata."""
-    apart: bool = False
-    """Whether the voters are machines of their own, which only vote, with numbers after those of the nodes."""
+    voters: int = 1
+    """The voters of the metadata quorum at the beginning."""
+    apart: bool = True
+    """Whether the voters are machines of their own, which only vote, with numbers after those of the nodes; else they
+    are the nodes with the lowest numbers."""
     topics: Sequence[TopicOptions] = (TopicOptions("sync"),)
     producers: int = 1
     consumers: int = 1

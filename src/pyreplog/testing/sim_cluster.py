@@ -14,11 +14,8 @@ from typing import Any, Final
 
 from pyreplog.client import Consumer
 from pyreplog.controller import (
-    CONTROLLER_ADDRESS,
     LEVEL_LATEST,
     Controller,
-    ControllerServer,
-    LocalController,
     MetadataImage,
     PartitionImage,
     PartitionKey,
@@ -34,16 +31,13 @@ from pyreplog.testing.clock import SimClock
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.losses import CopyLosses
 from pyreplog.testing.machine import Machine, MachineServer, Member
-from pyreplog.testing.network import SimNetwork, SimTransport
+from pyreplog.testing.network import SimNetwork
 from pyreplog.testing.options import TopicOptions, WorldOptions
 from pyreplog.testing.sim_loop import FAR_NS, SimLoop
 from pyreplog.testing.sim_voters import WORLD_ADDRESS, SimVoters
 from pyreplog.testing.workload import SimConsumer, SimProducer
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    Request,
     RequestBody,
 )
 
@@ -87,14 +81,9 @@ class SimCluster(SimLoop):
         self.machines: dict[int, Machine] = {}
         self.producers: list[SimProducer] = []
         self.consumers: list[SimConsumer] = []
-        self.controller_disk = self.new_disk(manual=False)
-        self.endpoint: ControllerServer | None = None
         self._last_image = MetadataImage()
-        self.controller_starts = 0
-        """How often a controller has started."""
         self.passing_topic = TopicOptions("passing", partitions=2, durability="os")
         """A topic that no client uses, and that :class:`TopicEvents` makes and deletes."""
-        self._decided = -1
         self.cluster_id = ""
         self.hits: dict[str, int] = {}
         self.open_changes: dict[str, Callable[[], bool]] = {}
@@ -105,7 +94,6 @@ class SimCluster(SimLoop):
         self._losses = CopyLosses(self)
         self._controller_class = self._of_level(controller_class, 0 if options.old_nodes else LEVEL_LATEST)
         self._consumer_class = consumer_class
-        self._controller_transport: SimTransport | None = None
         old_controller_class = type("Old", (self._controller_class,), {"feature_level": 0})
         self._voters = SimVoters(self, self._controller_class, old_controller_class, server_class)
         self._killed_for_controller: dict[int, None] = {}
@@ -187,15 +175,12 @@ class SimCluster(SimLoop):
         )
 
     def open_server(self, machine: Machine, random: Random) -> QuorumServer | None:
-        """Open the machine's quorum server; None if the world has no quorum."""
-        return self._voters.open_server(machine, random) if self.options.voters else None
+        """Open the machine's quorum server; None if it has none."""
+        return self._voters.open_server(machine, random)
 
     def _begin(self) -> None:
-        """Start the controller and the nodes, create the topics, start the clients."""
+        """Start the machines, create the topics, start the clients."""
         options = self.options
-        if not options.voters:
-            self._members[CONTROLLER_ADDRESS] = self
-            self.start_controller()
         self._begin_machines()
         self.run_until(
             lambda: (
@@ -203,7 +188,7 @@ class SimCluster(SimLoop):
             ),
             SETUP_MS,
         )
-        self._create_topics()
+        self._voters.create([one.creatable() for one in options.topics])
         nodes = self.node_addresses
         by_acks: dict[int, list[TopicOptions]] = {}
         for topic in options.topics:
@@ -220,23 +205,20 @@ class SimCluster(SimLoop):
 
     def _begin_machines(self) -> None:
         options = self.options
-        if options.voters:
-            self.cluster_id = new_id(self._chance())
-            self._members[WORLD_ADDRESS] = self._voters
+        self.cluster_id = new_id(self._chance())
+        self._members[WORLD_ADDRESS] = self._voters
         for node_id in options.machine_ids:
             machine = self.machines[node_id] = Machine(
                 self, node_id, options.clock_error(self.seed, node_id), is_broker=node_id <= options.nodes
             )
             self._members[machine.address] = machine
             machine.open()
-        if options.voters:
-            self._voters.format([self.machines[node_id] for node_id in options.voter_ids])
+        self._voters.format([self.machines[node_id] for node_id in options.voter_ids])
         for machine in self.machines.values():
             machine.run()
+            self._members[machine.server_address] = MachineServer(machine)
             self._after(machine.address)
-            if options.voters:
-                self._members[machine.server_address] = MachineServer(machine)
-                self._after(machine.server_address)
+            self._after(machine.server_address)
 
     def _add_producer(self, nodes: Sequence[Address], topics: Sequence[TopicOptions]) -> None:
         options = self.options
@@ -256,80 +238,47 @@ class SimCluster(SimLoop):
         self._members[producer.address] = producer
         self._after(producer.address)
 
-    def _create_topics(self) -> None:
-        topics = [one.creatable() for one in self.options.topics]
-        if self.options.voters:
-            self._voters.create(topics)
-            return
-        answers: list[CreateTopicsResponse] = []
-        self.ask_controller(CreateTopicsRequest(topics), answers.append)
-        assert all(topic.error_code == 0 for topic in answers[0].topics), answers
-
     def ask_controller(self, body: RequestBody, done: Callable[[Any], None]) -> bool:
         """Send a request to the active controller. Return whether there is one.
 
         ``done`` gets the answer, unless the network loses it.
         """
-        if self.options.voters:
-            return self._voters.ask(body, done)
-        if self.endpoint is None:
-            return False
-        self._decided += 1
-        request = Request("world", self._decided, body)
-        replies = self.endpoint.authority.step([request], self.clock.monotonic_ns())
-        self.endpoint.send([reply for reply in replies if reply.peer != "world"])
-        self._after(CONTROLLER_ADDRESS)
-        for reply in replies:
-            if reply.peer == "world":
-                done(reply.body)
-        return True
+        return self._voters.ask(body, done)
 
     def _chance(self) -> Random:
         return Random(self.random.getrandbits(64))
 
     # ------------------------------------------------------------------------------- the controller
 
-    def start_controller(self) -> None:
-        """Start the controller from its file, which does not have the feature level.
+    def start_controller(self, *, knows_ends: bool = True) -> None:
+        """Start the machines that were stopped because their controllers were active.
 
-        In a quorum start the nodes that were killed because their controllers were active.
+        ``knows_ends``: the servers learn at once that the machines which are down have ended, as in one process.
         """
-        if self.options.voters:
-            killed, self._killed_for_controller = self._killed_for_controller, {}
-            for node_id in killed:
-                self.start(node_id)
-            return
-        if self.controller_starts:
-            self._controller_class.first_level = self.image.level
-        self.controller_starts += 1
+        killed, self._killed_for_controller = self._killed_for_controller, {}
+        for node_id in killed:
+            self.start(node_id)
+        if knows_ends:
+            for machine in self.machines.values():
+                if machine.is_broker and not machine.is_up:
+                    self._tell_end(machine)
 
-        class Chosen(LocalController):
-            controller_class = self._controller_class
-
-        authority = Chosen.open(
-            self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns()
-        )
-        self.cluster_id = authority.cluster_id
-        self._controller_transport = self.network.endpoint()
-        self.endpoint = ControllerServer(authority, self._controller_transport, self.clock)
-        self._after(CONTROLLER_ADDRESS)
+    def _tell_end(self, machine: Machine) -> None:
+        for server_address in self._voters.note_ended(machine.incarnation_id):
+            self._after(server_address)
 
     def controller_address(self, node_id: int) -> Address:
-        """Return the address of the controller that a node talks to."""
-        return f"controller-{node_id}" if self.options.voters else CONTROLLER_ADDRESS
+        """Return the address of the controller that a node talks to: its own part of the quorum."""
+        return f"controller-{node_id}"
 
     @property
     def controller_addresses(self) -> list[Address]:
         """The addresses of all controllers."""
-        if not self.options.voters:
-            return [CONTROLLER_ADDRESS]
         return [machine.server_address for machine in self.machines.values()]
 
     @property
     def controller_is_up(self) -> bool:
         """Whether a controller decides."""
-        if not self.options.voters:
-            return self.endpoint is not None
         return self._voters.active() is not None
 
     @property
@@ -339,38 +288,19 @@ class SimCluster(SimLoop):
         return -1 if machine is None else machine.node_id
 
     def stop_controller(self, *, power_loss: bool) -> None:
-        """Kill the controller, or cut its power. The active one of a quorum dies with its node."""
-        if self.options.voters:
-            machine = self._voters.active()
-            if machine is not None:
-                if power_loss and self.may_lose([machine.node_id], wiped=False):
-                    self.lose_power(machine.node_id, tell=False)
-                else:
-                    self.kill(machine.node_id, tell=not power_loss, silent=power_loss)
-                self._killed_for_controller[machine.node_id] = None
+        """Kill the machine of the active controller, or cut its power if the acknowledgement table allows that."""
+        machine = self._voters.active()
+        if machine is None:
             return
-        assert self._controller_transport is not None
-        self._controller_transport.close(silent=power_loss)
-        self.controller_disk.kill()
-        if power_loss:
-            self.controller_disk = self.controller_disk.crash(self._chance())
-        self.endpoint = None
-
-    @property
-    def next_wake_ns(self) -> int | None:
-        """When the controller must take its next turn."""
-        return None if self.endpoint is None else self.endpoint.next_wake_ns
-
-    def poll(self) -> None:
-        """Give the controller one turn."""
-        if self.endpoint is not None:
-            self.endpoint.poll()
+        if power_loss and self.may_lose([machine.node_id], wiped=False):
+            self.lose_power(machine.node_id, tell=False)
+        else:
+            self.kill(machine.node_id, tell=not power_loss, silent=power_loss)
+        self._killed_for_controller[machine.node_id] = None
 
     @property
     def image(self) -> MetadataImage:
         """The metadata of the controller, or its last metadata while it is down."""
-        if self.endpoint is not None:
-            self._last_image = self.endpoint.authority.image
         for machine in self.machines.values():
             if machine.server is not None and machine.server.image.offset > self._last_image.offset:
                 self._last_image = machine.server.image
@@ -416,6 +346,11 @@ class SimCluster(SimLoop):
             for topic in self.image.topics.values()
             for number, partition in topic.partitions.items()
         ]
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The ids of the nodes, up or down, without the machines that only vote."""
+        return [node_id for node_id, machine in self.machines.items() if machine.is_broker]
 
     @property
     def node_addresses(self) -> list[Address]:
@@ -485,12 +420,8 @@ class SimCluster(SimLoop):
         self._wakes[address] = FAR_NS
         self._wakes.pop(self.machines[node_id].server_address, None)
         self._syncs.pop(node_id, None)
-        if tell and self.endpoint is not None:
-            self.endpoint.fence(node_id)
-            self._after(CONTROLLER_ADDRESS)
-        if tell and self.options.voters:
-            for server_address in self._voters.note_ended(self.machines[node_id].incarnation_id):
-                self._after(server_address)
+        if tell:
+            self._tell_end(self.machines[node_id])
 
     def start(self, node_id: int) -> None:
         """Start a machine that is down."""
@@ -531,6 +462,6 @@ class SimCluster(SimLoop):
     def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
         """Return whether the acknowledgement table still holds after these nodes lose power (or
         their disks), and a majority of the voters keeps its disks."""
-        if self.changes_are_open or (wiped and self.options.voters and not self._voters.may_lose(node_ids)):
+        if self.changes_are_open or (wiped and not self._voters.may_lose(node_ids)):
             return False
         return self._losses.allow(node_ids, wiped=wiped)

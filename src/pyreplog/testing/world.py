@@ -200,9 +200,7 @@ class World(SimCluster):
                 for checker in self._read_checkers:
                     checker.read(self, member, record)
             member.fresh = []
-        elif (
-            (member is self and self.endpoint is not None) or isinstance(member, MachineServer)
-        ) and self.image.offset != self._controller_seen:
+        elif isinstance(member, MachineServer) and self.image.offset != self._controller_seen:
             self._controller_seen = self.image.offset
             for checker in self._controller_checkers:
                 checker.controller_turn(self, self.image)

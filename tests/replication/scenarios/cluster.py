@@ -155,6 +155,8 @@ class ScenarioCluster(SimCluster):
         self.join(self.client, CLIENT)
         self.cluster_id = new_id(self._chance())
         self.server: QuorumServer | None = None
+        self.controller_disk = self.new_disk(manual=False)
+        self._controller_transport: SimTransport | None = None
         self._members[CONTROLLER] = self
 
     def make_network(self, random: Random) -> HoldingNetwork:
@@ -219,7 +221,7 @@ class ScenarioCluster(SimCluster):
             broker.key = self.key
         self.pass_time(MOMENT_MS)
 
-    def start_controller(self) -> None:
+    def start_controller(self, *, knows_ends: bool = False) -> None:
         """Start the only voter from its files."""
         disk, config = self.controller_disk, QuorumConfig()
         identity = Identity(99, new_id(Random(99)), self.cluster_id)
@@ -231,6 +233,10 @@ class ScenarioCluster(SimCluster):
             disk, METADATA_FOLDER, identity, self.options.config, config, transport, self.clock, self._chance()
         )
         self._after(CONTROLLER)
+
+    def open_server(self, machine: Machine, random: Random) -> QuorumServer | None:
+        """Open none: brokers have no servers of their own."""
+        return None
 
     def stop_controller(self, *, power_loss: bool) -> None:
         """Kill the only voter, or cut its power."""

@@ -85,7 +85,8 @@ def in_sync(world: World, *members: int) -> Callable[[], bool]:
 
 
 def all_die(world: World, *, power_loss: bool) -> None:
-    """Everybody at once, the controller too; nobody comes back yet but the controller."""
+    """Everybody at once, the controller too; nobody comes back yet but the controller, which knows that the others are
+    gone."""
     for node_id, machine in world.machines.items():
         if machine.node is None:
             continue
@@ -95,6 +96,7 @@ def all_die(world: World, *, power_loss: bool) -> None:
             world.kill(node_id, tell=False, silent=True)
     world.stop_controller(power_loss=power_loss)
     world.start_controller()
+    until(world, lambda: world.controller_is_up, "the controller is back")
 
 
 def finish(world: World) -> None:

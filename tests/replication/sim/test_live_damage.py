@@ -56,7 +56,7 @@ def reader(world: World) -> SimConsumer:
         world.network.endpoint(),
         world.clock,
         Random(5),
-        [m.address for m in world.machines.values()],
+        world.node_addresses,
         world.options.topics,
     )
     world.join(consumer, consumer.address)
@@ -116,7 +116,7 @@ def test_the_others_died_just_now(nodes: int, durability: str, after_ms: int) ->
     leader = partition(world).leader
     end = log_of(world, leader).end_offset
     bad = rot(world, leader)
-    for node in world.machines:
+    for node in world.node_ids:
         if node != leader:
             world.lose_power(node, tell=False)
     world.run_for(after_ms)
@@ -128,7 +128,7 @@ def test_the_others_died_just_now(nodes: int, durability: str, after_ms: int) ->
     )
     consumer = reader(world)
     until(world, lambda: len(consumer.read[NAME]) == bad, "what lies before it is served")
-    for node in world.machines:
+    for node in world.node_ids:
         if node != leader:
             world.start(node)
     until(world, lambda: len(partition(world).isr) == nodes, "they are back")
@@ -161,7 +161,7 @@ def test_rot_at_a_follower_does_not_lead() -> None:
     """Its readers go to the leader; and when the leader's copy turns out to be damaged, too, a third one leads."""
     world = filled(nodes=3, durability="os")
     leader = partition(world).leader
-    first, second = (node for node in world.machines if node != leader)
+    first, second = (node for node in world.node_ids if node != leader)
     bad = rot(world, first)
     meet(world, first, bad)
     world.run_for(500)
@@ -177,12 +177,12 @@ def test_rot_everywhere_is_told_and_ends(nodes: int) -> None:
     stays."""
     world = filled(nodes=nodes, durability="os")
     end = log_of(world, 1).end_offset
-    (bad,) = {rot(world, node) for node in world.machines}
+    (bad,) = {rot(world, node) for node in world.node_ids}
     consumer = reader(world)
     assert len(leaders_of(world, 5000)) == nodes
     assert len(leaders_of(world, 60_000)) == 1
     assert len(consumer.read[NAME]) == bad
-    assert {log_of(world, node).end_offset for node in world.machines} == {end}
+    assert {log_of(world, node).end_offset for node in world.node_ids} == {end}
     assert len(partition(world).isr) == nodes
 
 
@@ -219,7 +219,7 @@ def test_a_former_leader_that_cannot_cut_because_of_the_rot(at: int) -> None:
     other = 3 - leader
     world.network.cut_both(f"node-{leader}", f"node-{other}")
     before = log_of(world, leader).end_offset
-    world._add_producer([machine.address for machine in world.machines.values()], world.options.topics)
+    world._add_producer(world.node_addresses, world.options.topics)
     producer = world.producers[-1]
     until(world, lambda: log_of(world, leader).end_offset > before, "it has more")
     bad = rot(world, leader, before - 1, at)

@@ -39,7 +39,7 @@ from tests.replication.sim.cluster import (
 
 def voting(**parts: Any) -> World:
     """A calm world of three nodes, each of which votes."""
-    return World(1, dataclasses.replace(calm(TopicOptions("t")).options, voters=3), **parts)
+    return World(1, dataclasses.replace(calm(TopicOptions("t")).options, voters=3, apart=False), **parts)
 
 
 def ask(world: World, body: RequestBody) -> None:
@@ -189,6 +189,7 @@ def test_f70_nodes_are_killed_all_the_time(seconds: int) -> None:
     options = WorldOptions(
         topics=(TopicOptions("t", durability="os"),),
         voters=3,
+        apart=False,
         burst_interval_ms=500,
         burst_max=2,
         safety_ms=seconds * 1000,

@@ -14,7 +14,14 @@ from pyreplog.log import Log, RecoveryContext
 from pyreplog.log.mark import find_mark
 from pyreplog.ports import Disk
 from pyreplog.testing import InvariantBroken, SimDisk, TopicOptions, World
-from pyreplog.wire import NO_LEADER, BrokerRegistrationRequest, PartitionEnd
+from pyreplog.wire import (
+    ELECT_UNCLEAN,
+    NO_LEADER,
+    BrokerRegistrationRequest,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+    PartitionEnd,
+)
 from tests.replication.sim.cluster import (
     NAME,
     acknowledged,
@@ -45,7 +52,7 @@ def test_excluded_after_power_loss_then_killed_on_the_same_boot(seed: int) -> No
     excluded: it does not lead, although this time only its process died."""
     world = busy(OS, seed=seed)
     victim = partition(world).replicas[0]
-    others = [one for one in world.machines if one != victim]
+    others = [one for one in world.node_ids if one != victim]
     world.lose_power(victim)
     for other in others:
         world.network.cut_both(f"node-{victim}", f"node-{other}")
@@ -75,7 +82,7 @@ def test_excluded_after_power_loss_then_killed_on_the_same_boot(seed: int) -> No
 
 def live_unheard(world: World, node_id: int) -> None:
     """Started, and killed before it can tell the controller anything."""
-    world.network.cut_both(f"node-{node_id}", "controller")
+    world.network.cut_both(f"node-{node_id}", world.controller_address(node_id))
     world.start(node_id)
     world.run_for(50)
     world.kill(node_id, tell=False, silent=True)
@@ -136,12 +143,12 @@ def put_in_the_set(seed: int, *, power_loss: bool, log_class: type[Log] = Log) -
     until(world, lambda: acknowledged(world) >= 60 and in_sync(world, 1, 2, 3)(), "records")
     victim = partition(world).replicas[0]
     world.lose_power(victim)
-    for other in world.machines:
+    for other in world.node_ids:
         world.network.cut_both(f"node-{victim}", f"node-{other}")
     world.start(victim)
     until(world, lambda: world.hosted(victim, key_of(world)) is not None, "it is back, and knows that it is out")
     world.network.heal()
-    world.network.cut("controller", f"node-{victim}")
+    world.network.cut(world.controller_address(victim), f"node-{victim}")
     before = acknowledged(world)
     until(world, lambda: in_sync(world, 1, 2, 3)() and acknowledged(world) > before + 20, "it is in the set")
     assert log_of(world, victim).incomplete, "it has not heard of that"
@@ -226,7 +233,7 @@ def one_bit(seed: int) -> tuple[World, int]:
     flip_in_a_batch(disk, f"{folder}/{segment}", stale)
     world.machines[victim].rotten = True
     world.lose_copy(NAME, victim, rotten=True)
-    for node_id in world.machines:
+    for node_id in world.node_ids:
         world.start(node_id)
     root = world.machines[victim].root
     assert root is not None
@@ -266,7 +273,7 @@ def test_an_empty_replacement_disk(topic: TopicOptions) -> None:
         assert partition(world).leader == NO_LEADER
         assert victim not in partition(world).isr
         world.kill(victim)
-    for node_id in world.machines:
+    for node_id in world.node_ids:
         world.start(node_id)
     until(world, lambda: partition(world).leader != NO_LEADER, "an election")
     assert partition(world).leader != victim
@@ -366,15 +373,17 @@ def test_os_after_power_loss_of_all_waits_for_a_person() -> None:
         producer.sending = False
     until(world, lambda: all(producer.is_idle for producer in world.producers), "quiet")
     all_die(world, power_loss=True)
-    for node_id in world.machines:
+    for node_id in world.node_ids:
         world.start(node_id)
     until(world, lambda: all(not broker.fenced for broker in world.image.brokers.values()), "all are back")
     world.run_for(3000)
     assert (partition(world).leader, partition(world).isr, partition(world).elr) == (NO_LEADER, (), ())
-    assert world.endpoint is not None
-    best = max(log_of_root(world, node_id) for node_id in world.machines)
+    best = max(log_of_root(world, node_id) for node_id in world.node_ids)
     world.watch_with([])
-    assert world.endpoint.elect_uncleanly("t", 0)
+    answers: list[Any] = []
+    assert world.ask_controller(ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])]), answers.append)
+    until(world, lambda: bool(answers), "an answer")
+    assert answers[0].replica_election_results[0].partition_result[0].error_code == 0
     until(world, in_sync(world, 1, 2, 3), "everybody follows")
     assert not partition(world).recovering
     assert log_of(world, partition(world).leader).end_offset >= best[1]
@@ -392,9 +401,9 @@ def test_nobody_had_made_a_copy_yet() -> None:
     """Everybody dies after the controller wrote a new topic down and before any node made its folder: the topic is
     not lost for ever."""
     world = calm(SYNC)
-    assert all(world.hosted(node_id, key_of(world)) is None for node_id in world.machines)
+    assert all(world.hosted(node_id, key_of(world)) is None for node_id in world.node_ids)
     all_die(world, power_loss=True)
-    for node_id in world.machines:
+    for node_id in world.node_ids:
         world.start(node_id)
     until(world, lambda: acknowledged(world) > 20, "it is used")
     finish(world)

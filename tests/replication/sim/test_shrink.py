@@ -21,7 +21,7 @@ def test_a_failing_seed_says_how_to_repeat_it_and_shrinks(
 ) -> None:
     """The command ends with 1, names the rule, the one command that repeats it, and a smaller world that breaks it,
     too."""
-    monkeypatch.setitem(shrink.__globals__, "TRIES_MAX", 4)
+    monkeypatch.setitem(shrink.__globals__, "TRIES_MAX", 8)
     words = "python -m pyreplog.testing --seed 3 --variant AckBeforeFsync"
     monkeypatch.setattr("sys.argv", words.split()[2:])
     assert main() == 1

@@ -99,7 +99,7 @@ def two_leaders_die(replica_class: type[Replica]) -> None:
         first = partition(world).leader
         world.kill(first)
         second = partition(world).leader
-        (third,) = [one for one in world.machines if one not in (first, second)]
+        (third,) = [one for one in world.node_ids if one not in (first, second)]
         epoch = partition(world).leader_epoch
         until(world, partial(has_heard, world, third, epoch), "the third has heard of the second")
         world.kill(second)
@@ -140,7 +140,7 @@ def zombie_comes_back(replica_class: type[Replica]) -> None:
         until(world, in_sync(world, 1, 2, 3), "all are in sync")
         world.run_for(100)
         old = partition(world).leader
-        for other in (*(f"node-{one}" for one in world.machines if one != old), "controller"):
+        for other in (*(f"node-{one}" for one in world.node_ids if one != old), world.controller_address(old)):
             world.network.cut_both(f"node-{old}", other)
         until(world, partial(another_leads, world, old), "another leads")
         world.run_for(400)

@@ -24,9 +24,11 @@ class Caller:
         self.answers: dict[int, Any] = {}
 
     def send(self, node_id: int | str, body: RequestBody) -> int:
-        """Its number."""
+        """Its number. The node "controller" is the active controller."""
         self.number += 1
         peer = node_id if isinstance(node_id, str) else f"node-{node_id}"
+        if peer == "controller":
+            peer = self.world.controller_address(self.world.active_node)
         self.transport.send(peer, Request("caller", self.number, body))
         return self.number
 

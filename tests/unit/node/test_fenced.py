@@ -37,7 +37,7 @@ ONE = TopicOptions("t", durability="os", acks=1)
 
 def cut_off(world: World, node_id: int) -> None:
     """The node reaches no other node and not the controller; clients still reach it."""
-    for other in (*(f"node-{one}" for one in world.machines if one != node_id), "controller"):
+    for other in (*(f"node-{one}" for one in world.node_ids if one != node_id), world.controller_address(node_id)):
         world.network.cut_both(f"node-{node_id}", other)
     until(world, lambda: partition(world).leader not in (node_id, -1), "another leads")
 
@@ -122,6 +122,10 @@ class Jumping:
             self.looks += 1
         return self.node._standing.leased_until_ns + 1 if self.looks > 1 else self.world.clock.monotonic_ns()
 
+    def wall_ms(self) -> int:
+        """The wall clock does not jump."""
+        return self.world.clock.wall_ms()
+
 
 @pytest.mark.parametrize("kind", ["fetch", "offsets", "deletion"])
 def test_no_answer_of_a_leader_leaves_after_its_lease(kind: str) -> None:
@@ -166,9 +170,9 @@ def test_a_leader_that_stops_refuses_at_once() -> None:
     world, caller = quiet(TopicOptions("t", durability="os", min_insync_replicas=3))
     old = partition(world).leader
     topic_id = key_of(world)[0]
-    deaf, other = (one for one in world.machines if one != old)
+    deaf, other = (one for one in world.node_ids if one != old)
     world.network.cut_both(f"node-{old}", f"node-{other}")
-    world.network.cut("controller", f"node-{deaf}")
+    world.network.cut(world.controller_address(deaf), f"node-{deaf}")
     waiting = caller.send(old, produce(topic_id, 0, acks=-1))
     world.run_for(20)
     node = node_of(world, old)

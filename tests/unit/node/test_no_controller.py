@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pyreplog.testing import TopicOptions, World
+from pyreplog.testing import Checker, TopicOptions, World
+from pyreplog.testing.observed import ObservedWorld
 from pyreplog.wire import (
     AlterPartitionRequest,
     BrokerHeartbeatRequest,
@@ -11,8 +12,6 @@ from pyreplog.wire import (
     FetchRequest,
     InitProducerIdRequest,
     Request,
-    Response,
-    refusal,
 )
 from tests.replication.sim.cluster import in_sync, partition, until
 from tests.unit.node.caller import node_of, produce, quiet
@@ -20,33 +19,24 @@ from tests.unit.node.caller import node_of, produce, quiet
 OS = TopicOptions("t", durability="os", min_insync_replicas=1)
 
 
-class Nobody:
-    """An endpoint at the controller's address that refuses everything, as a controller does that is not active."""
+class Nobody(Checker):
+    """The only voter is down, so every node's own server refuses; counts what the nodes ask."""
+
+    numbers = ("nobody",)
 
     def __init__(self, world: World) -> None:
         self.world = world
-        world.stop_controller(power_loss=False)
-        self.transport = world.network.endpoint("controller")
         self.asked: list[type] = []
-        world.join(self, "controller")
+        world.watch_with([*world.checkers, self])
+        world.stop_controller(power_loss=False)
 
-    next_wake_ns = None
-
-    def poll(self) -> None:
-        """Refuse."""
-        for event in self.transport.poll():
-            message = getattr(event, "message", None)
-            if isinstance(message, Request):
-                self.asked.append(type(message.body))
-                body = refusal(message.body, ErrorCode.NOT_CONTROLLER, "1 of 3 voters is up")
-                assert body is not None
-                self.transport.send(event.peer, Response("controller", message.correlation_id, body))
+    def message(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
+        """Note a request of a node to its own server."""
+        if isinstance(message, Request) and source.startswith("node-") and target.startswith("controller-"):
+            self.asked.append(type(message.body))
 
     def end(self) -> None:
         """A controller is active again."""
-        self.world.leave("controller")
-        self.transport.close()
-        self.world.join(self.world, "controller")
         self.world.start_controller()
 
 
@@ -55,7 +45,7 @@ def test_nothing_is_lost_while_no_controller_is_active() -> None:
     their end once a controller is active. Meanwhile nothing is asked in a tight loop."""
     world, caller = quiet(OS)
     leader = partition(world).leader
-    away, other = (one for one in world.machines if one != leader)
+    away, other = (one for one in world.node_ids if one != leader)
     topic_id = world.image.topic_ids["t"]
     world.kill(away)
     until(world, in_sync(world, leader, other), "it is out")
@@ -76,7 +66,7 @@ def test_nothing_is_lost_while_no_controller_is_active() -> None:
     nobody.end()
     world.network.heal()
     until(world, in_sync(world, 1, 2, 3), "all are in sync")
-    until(world, lambda: not any(node_of(world, one).fenced for one in world.machines), "all serve")
+    until(world, lambda: not any(node_of(world, one).fenced for one in world.node_ids), "all serve")
     assert caller.ask(leader, InitProducerIdRequest()).producer_id >= 0
     assert node_of(world, away).failure is None
 
@@ -85,7 +75,7 @@ def test_a_controller_that_is_soon_active_is_found_soon() -> None:
     """A node that starts while the voters still elect registers within milliseconds of the election, not after its
     usual interval."""
     world, _ = quiet(OS)
-    away = next(one for one in world.machines if one != partition(world).leader)
+    away = next(one for one in world.node_ids if one != partition(world).leader)
     world.kill(away)
     nobody = Nobody(world)
     world.start(away)

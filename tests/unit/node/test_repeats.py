@@ -108,7 +108,7 @@ def test_what_the_controller_decided_stays() -> None:
     world, caller = quiet(ALONE, nodes=1)
 
     def ask(number: int, body: RequestBody) -> None:
-        caller.transport.send("controller", Request("caller", number, body))
+        caller.transport.send(world.controller_address(world.active_node), Request("caller", number, body))
         world.run_for(20)
         caller.take()
 

@@ -76,7 +76,7 @@ def test_a_follower_answers_who_lets_it() -> None:
     told who leads."""
     world, caller = quiet()
     leader = partition(world).leader
-    other = next(one for one in world.machines if one != leader)
+    other = next(one for one in world.node_ids if one != leader)
     caller.ask(leader, produce(key_of(world)[0], 0))
     world.run_for(20)
 
@@ -95,7 +95,7 @@ def test_deletion_reaches_every_live_node() -> None:
     deletes when it is back."""
     world, caller = quiet()
     leader = partition(world).leader
-    down = next(one for one in world.machines if one != leader)
+    down = next(one for one in world.node_ids if one != leader)
     world.watch_with(())  # they look for what was committed, wherever the log starts
     for _ in range(5):
         caller.ask(leader, produce(key_of(world)[0], 0))
@@ -106,7 +106,7 @@ def test_deletion_reaches_every_live_node() -> None:
         return (topic.partitions[0].error_code, topic.partitions[0].low_watermark)
 
     assert delete(4) == (0, 4)
-    assert [log_of(world, one).start_offset for one in world.machines] == [4, 4, 4]
+    assert [log_of(world, one).start_offset for one in world.node_ids] == [4, 4, 4]
     assert delete(11)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
     assert delete(5, down)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
     unknown = DeleteRecordsRequest([DeleteRecordsTopic("none", [DeleteRecordsPartition(3, 1)])], 100)
@@ -124,7 +124,7 @@ def test_any_node_gets_a_producer_its_id() -> None:
     world, caller = quiet()
     ids = [caller.ask(one, InitProducerIdRequest()).producer_id for one in (1, 2, 3, 1)]
     all_die(world, power_loss=False)
-    for one in world.machines:
+    for one in world.node_ids:
         world.start(one)
     until(world, lambda: partition(world).leader >= 0, "all are back")
     ids += [caller.ask(one, InitProducerIdRequest()).producer_id for one in (1, 2)]
@@ -144,7 +144,7 @@ def test_an_unclean_election_takes_the_best_of_the_living_and_says_what_it_costs
     world, caller = quiet(TopicOptions("t", min_insync_replicas=1, durability="os"), config=config)
     topic_id = key_of(world)[0]
     leader = partition(world).leader
-    near, far = (one for one in world.machines if one != leader)
+    near, far = (one for one in world.node_ids if one != leader)
     world.network.cut_both(f"node-{leader}", f"node-{far}")
     caller.ask(leader, produce(topic_id, 0))
     until(world, in_sync(world, leader, near), "one is out")
@@ -169,9 +169,9 @@ def test_an_unclean_election_takes_the_best_of_the_living_and_says_what_it_costs
     until(world, in_sync(world, 1, 2, 3), "everybody follows")
     ((name, loss),) = node_of(world, leader).losses
     assert (name, loss.start, loss.end) == (NAME, 2, 6)
-    assert all(not node_of(world, one).broken_rules for one in world.machines)
+    assert all(not node_of(world, one).broken_rules for one in world.node_ids)
     assert not partition(world).recovering
-    assert len(dict.fromkeys(log_of(world, one).end_offset for one in world.machines)) == 1
+    assert len(dict.fromkeys(log_of(world, one).end_offset for one in world.node_ids)) == 1
 
 
 def test_how_far_a_copy_reaches_is_told_though_an_older_heartbeat_is_answered() -> None:
@@ -179,7 +179,7 @@ def test_how_far_a_copy_reaches_is_told_though_an_older_heartbeat_is_answered() 
     node: what it did not tell is told in the next, or an unclean election would not know of the best log."""
     world, caller = quiet(TopicOptions("t", min_insync_replicas=1, durability="os"))
     leader = partition(world).leader
-    near, far = (one for one in world.machines if one != leader)
+    near, far = (one for one in world.node_ids if one != leader)
     world.network.cut_both(f"node-{leader}", f"node-{far}")
     caller.ask(leader, produce(key_of(world)[0], 0))
     until(world, in_sync(world, leader, near), "one is out")

@@ -43,6 +43,7 @@ from tests.unit.node.caller import OS, Caller, batch, node_of, produce, quiet
 from tests.unit.node.test_sleeping import append, drowsy, restart_all, settled
 
 CONTROLLER = "controller"
+"""Stands for the active controller, wherever it is."""
 
 
 def alter(caller: Caller, **config: str | None) -> None:
@@ -63,7 +64,7 @@ def ask(caller: Caller, kind: int, name: str, **config: str | None) -> None:
 
 def logs(world: World) -> list[Log]:
     """The copies of all nodes."""
-    return [log_of(world, node_id) for node_id in world.machines]
+    return [log_of(world, node_id) for node_id in world.node_ids]
 
 
 def test_nodes_apply_settings_to_open_logs_and_keep_them() -> None:
@@ -176,7 +177,7 @@ def test_new_partitions_are_served() -> None:
 
     def everywhere() -> bool:
         return all(
-            world.hosted(node_id, (topic_id, number)) is not None for node_id in world.machines for number in (1, 2)
+            world.hosted(node_id, (topic_id, number)) is not None for node_id in world.node_ids for number in (1, 2)
         )
 
     until(world, everywhere, "copies")
@@ -235,7 +236,7 @@ def test_an_eligible_replica_of_an_older_minimum_does_not_lead() -> None:
     """It lacks what the leader acknowledged alone; the partition waits for that one."""
     world = lowered_then_alone(Controller)
     assert partition(world).leader == -1
-    for node_id in world.machines:
+    for node_id in world.node_ids:
         world.start(node_id)
     finish(world)
 

@@ -60,7 +60,7 @@ def opened(world: World, node_id: int) -> list[TopicPartition]:
 
 
 def open_everywhere(world: World) -> list[TopicPartition]:
-    return sorted({one for node_id in world.machines for one in opened(world, node_id)})
+    return sorted({one for node_id in world.node_ids for one in opened(world, node_id)})
 
 
 def append(world: World, caller: Caller, number: int = 0) -> int:
@@ -170,7 +170,7 @@ def test_a_log_that_sleeps_is_cut_where_it_parts_from_its_leaders() -> None:
     assert append(world, caller) == 0
     settled(world)
     old = partition(world).leader
-    others = [node_id for node_id in world.machines if node_id != old]
+    others = [node_id for node_id in world.node_ids if node_id != old]
     for other in others:
         world.network.cut_both(f"node-{old}", f"node-{other}")
     answer = caller.ask(old, produce(key_of(world)[0], 0, acks=1))
@@ -205,7 +205,7 @@ def test_a_follower_whose_copy_does_not_open_goes_alone() -> None:
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
     append(world, caller)
     settled(world)
-    victim = next(node_id for node_id in world.machines if node_id != partition(world).leader)
+    victim = next(node_id for node_id in world.node_ids if node_id != partition(world).leader)
     world.stop(victim)
     damage(world, victim)
     world.start(victim)
@@ -233,7 +233,7 @@ def test_a_follower_behind_whose_copy_does_not_open() -> None:
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
     append(world, caller)
     settled(world)
-    victim = next(node_id for node_id in world.machines if node_id != partition(world).leader)
+    victim = next(node_id for node_id in world.node_ids if node_id != partition(world).leader)
     world.stop(victim)
     damage(world, victim)
     assert append(world, caller) == 2
@@ -360,7 +360,7 @@ def test_a_follower_without_a_descriptor_to_wake_with() -> None:
     world, caller = drowsy()
     append(world, caller)
     settled(world)
-    victim = next(node_id for node_id in world.machines if node_id != partition(world).leader)
+    victim = next(node_id for node_id in world.node_ids if node_id != partition(world).leader)
     world.stop(victim)
     world.start(victim)
     settled(world)
@@ -385,7 +385,7 @@ def test_a_follower_without_a_descriptor_to_wake_with() -> None:
 def test_a_new_copy_that_cannot_be_called_complete_yet() -> None:
     """The controller has it in sync, and its log has no descriptor to write that down with: it does so later."""
     world, _ = drowsy()
-    victim = next(node_id for node_id in world.machines if node_id != partition(world).leader)
+    victim = next(node_id for node_id in world.node_ids if node_id != partition(world).leader)
     world.wipe(victim)
     starve(world, victim)
     world.start(victim)

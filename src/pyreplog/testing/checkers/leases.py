@@ -39,8 +39,7 @@ class FencedServesNothing(Checker):
 
     A node serves if any part of its answer is no refusal: an acknowledgement (also with acks=1), a read, an offset or
     a description. Then another replica may lead already, so two would serve one partition at the same time. Not meant
-    are nodes in a controlled shutdown, and those that a controller fenced because it had just started: today's
-    controller begins without knowing who is alive.
+    are nodes in a controlled shutdown.
     """
 
     numbers = ("S20",)
@@ -48,17 +47,15 @@ class FencedServesNothing(Checker):
 
     def __init__(self) -> None:
         self._fenced: dict[int, tuple[int, int]] = {}
-        """Broker -> (its epoch, when it was fenced; -1: by a controller that had just started)."""
-        self._controller_starts = -1
+        """Broker -> (its epoch, when it was fenced)."""
 
     def controller_turn(self, world: ObservedWorld, image: MetadataImage) -> None:
         """Note which brokers the controller has fenced since its last turn."""
-        began, self._controller_starts = self._controller_starts != world.controller_starts, world.controller_starts
         for broker in image.brokers.values():
             if not broker.fenced or broker.in_controlled_shutdown:
                 self._fenced.pop(broker.broker_id, None)
             elif self._fenced.get(broker.broker_id, (-1, 0))[0] != broker.epoch:
-                self._fenced[broker.broker_id] = (broker.epoch, -1 if began else world.clock.monotonic_ns())
+                self._fenced[broker.broker_id] = (broker.epoch, world.clock.monotonic_ns())
 
     def sent(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
         """Check an answer to a client."""

@@ -168,7 +168,7 @@ class AnswersCommitted(Checker):
 
     def sent(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
         """Check an answer that leaves a server."""
-        if not world.options.voters or type(message) is not Response or not source.startswith(CONTROLLER_PREFIX):
+        if type(message) is not Response or not source.startswith(CONTROLLER_PREFIX):
             return
         missing = self._missing(message.body)
         if missing:

@@ -109,7 +109,7 @@ _ALONE: Final = WorldOptions(
     faults=FaultRates.none(),
     config=QUICK,
 )
-_QUORUM: Final = dataclasses.replace(_ONE_IS_ENOUGH, voters=3)
+_QUORUM: Final = dataclasses.replace(_ONE_IS_ENOUGH, voters=3, apart=False)
 """Each node is a voter of the metadata quorum."""
 _ALL: Final = (
     ClusterVariant("ReadsToTheEnd", ("C6",), _replica(leaders.ReadsToTheEnd), "S10", schedules.followers_cut_off),
