@@ -16,8 +16,9 @@ from pyreplog.values import TopicPartition
 __all__ = ["TABLE_SIZE", "TableEnd", "read_table"]
 
 View = ReaderView | CommittedView
-TABLE_SIZE: Final = 16 << 20
-"""Stored bytes after which a table ends."""
+TABLE_SIZE: Final = 4 << 20
+"""Stored bytes after which a table ends. Larger ones take memory that the process did not have before, which costs
+more than their rows."""
 
 
 class TableEnd(NamedTuple):

@@ -98,7 +98,7 @@ class DeadLetterLog:
             return
         config = self._view.config
         try:
-            # A folder that is there may hold no log yet: a process that made it may have ended before.
+            # A folder that is there may hold no log yet: the process that made it may have ended.
             writer, view = self._open(config, config.durability)
         except ConfigError:
             writer, view = self._open(config, None)  # the log of the dead letters has another durability

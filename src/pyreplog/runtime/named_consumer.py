@@ -19,13 +19,13 @@ from pyreplog.errors import (
 )
 from pyreplog.log import LogReader
 from pyreplog.ports import Clock, Disk
-from pyreplog.readers import EntryKind, OffsetEntry, OffsetsFile, message_of
+from pyreplog.readers import OffsetEntry, OffsetsFile, message_of
 from pyreplog.record import Record, delivered
 from pyreplog.runtime.arrow_poll import read_table
 from pyreplog.runtime.cluster_dead_letters import NoDeadLetters
 from pyreplog.runtime.deserializers import DecodedRecord
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.named_position import NamedCursor, ReaderOptions, last_of_each
+from pyreplog.runtime.named_position import NamedCursor, ReaderOptions, committed_one_by_one, last_of_each
 from pyreplog.runtime.open_options import ViewOptions
 from pyreplog.runtime.reader_consumer import Ends, ReadCursor, ReaderConsumer, Reset, Topics
 from pyreplog.runtime.record_handling import check_handler, handle_all
@@ -239,7 +239,7 @@ class NamedConsumer(ReaderConsumer):
         """Return the available records as an Arrow table. Wait up to ``timeout`` seconds for the first (None: for
         ever); the table has no rows if none came.
 
-        It ends with the batch that reaches 16 MiB of the log. Arrow libraries take it without a copy
+        It ends with the batch that reaches 4 MiB of the log. Arrow libraries take it without a copy
         (``pyarrow.table(table)``, ``polars.DataFrame(table)``). Its columns are those of ``scan``. It commits and
         raises as :meth:`poll` does.
         """
@@ -298,7 +298,7 @@ class NamedConsumer(ReaderConsumer):
                     [
                         (self._own[key], self._entry(key, self._own[key], *done))
                         for key, done in polled.items()
-                        if self._is_new_offset(self._own[key], done[0])
+                        if key in self._own and self._is_new_offset(self._own[key], done[0])
                     ]
                 )
 
@@ -307,8 +307,7 @@ class NamedConsumer(ReaderConsumer):
         if self._options.auto_commit and records:
             with self._state:
                 for key, record in last_of_each(records):
-                    if key in self._cursors:
-                        self._polled[key] = record.offset + 1, record.leader_epoch
+                    self._polled[key] = record.offset + 1, record.leader_epoch
         return records
 
     def _pick_raw(self, count: int, ends: Ends | None) -> list[Record]:
@@ -325,18 +324,27 @@ class NamedConsumer(ReaderConsumer):
                         self._own[key].hand_out(one.offset + 1, one.leader_epoch)
         return records
 
+    def _lend(self, ends: Ends | None = None) -> Iterator[Record] | None:
+        """See :class:`ReaderConsumer`."""
+        self._raise_loss()
+        return super()._lend(ends)
+
+    def _handed_out(self, record: Record) -> None:
+        """See :class:`ReaderConsumer`."""
+        cursor = self._own.get(TopicPartition(record.topic, record.partition))
+        if cursor is not None:
+            cursor.hand_out(record.offset + 1, record.leader_epoch)
+
     def _until(self, timeout: float | None) -> Iterator[Record]:
-        for record in super()._until(timeout):
-            yield record
-            if self._options.auto_commit:
-                self.commit(record)
+        return self._committed_one_by_one(super()._until(timeout))
 
     def until_end(self) -> Iterator[Record]:
         """Yield records up to the current ends of the partitions. Later records stay for the next read."""
-        for record in super().until_end():
-            yield record
-            if self._options.auto_commit:
-                self.commit(record)
+        return self._committed_one_by_one(super().until_end())
+
+    def _committed_one_by_one(self, records: Iterator[Record]) -> Iterator[Record]:
+        """Return ``records``. If commits are automatic, each is committed when the next one is asked for."""
+        return committed_one_by_one(records, self.commit) if self._options.auto_commit else records
 
     def pause(self, subject: Subject | None = None) -> None:
         """Return no more records of these partitions until :meth:`resume` (None: of all). The positions stay.
@@ -477,6 +485,7 @@ class NamedConsumer(ReaderConsumer):
             return [(key, (what.offset + 1, what.leader_epoch))]
         if what is None:
             with self._state:
+                self._settle()
                 moved = {
                     key: (self._position_of(key), cursor.handed)
                     for key, cursor in self._own.items()
@@ -519,16 +528,7 @@ class NamedConsumer(ReaderConsumer):
         return cursor.committed is None or offset > cursor.committed or (offset < cursor.committed and cursor.is_sought)
 
     def _entry(self, key: TopicPartition, cursor: NamedCursor, offset: int, epoch: int = NO_EPOCH) -> OffsetEntry:
-        return OffsetEntry(
-            EntryKind.COMMIT,
-            cursor.topic_id,
-            key.partition,
-            offset,
-            epoch,
-            0,
-            self._clock.wall_ms(),
-            cursor.topic_crc,
-        )
+        return cursor.commit_entry(offset, epoch, self._clock.wall_ms())
 
     def _write(self, commits: list[tuple[NamedCursor, OffsetEntry]], *, sync: bool = False) -> None:
         """Write these commits. REQUIRES ``_committing``."""

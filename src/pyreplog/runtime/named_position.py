@@ -17,7 +17,7 @@ from pyreplog.errors import (
     RecordsDeletedError,
     TopicRecreatedError,
 )
-from pyreplog.readers import check_reader_name, topic_crc
+from pyreplog.readers import EntryKind, OffsetEntry, check_reader_name, topic_crc
 from pyreplog.record import Record
 from pyreplog.runtime.dead_letter_log import DeadLetterWriter
 from pyreplog.runtime.deserializers import NO_DESERIALIZERS, Deserializers
@@ -25,7 +25,7 @@ from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReadCursor
 from pyreplog.runtime.views import CommittedView, ReaderView
 from pyreplog.values import NO_EPOCH, TopicPartition
 
-__all__ = ["NamedCursor", "OnDataLoss", "ReaderOptions", "Start", "last_of_each"]
+__all__ = ["NamedCursor", "OnDataLoss", "ReaderOptions", "Start", "committed_one_by_one", "last_of_each"]
 
 Start = Literal["earliest", "latest"] | int | datetime
 OnDataLoss = Literal["raise", "earliest", "latest"]
@@ -119,6 +119,12 @@ class NamedCursor(ReadCursor):
         self.handed = offset, epoch
         self.has_news = True
 
+    def commit_entry(self, offset: int, epoch: int, time_ms: int) -> OffsetEntry:
+        """Return the entry of a commit of ``offset``. ``epoch``: that of the record before it."""
+        return OffsetEntry(
+            EntryKind.COMMIT, self.topic_id, self.files.partition, offset, epoch, 0, time_ms, self.topic_crc
+        )
+
     def epoch_before(self, offset: int) -> int:
         """Return the leader epoch of the record before ``offset``; -1 if the history does not say it."""
         if offset <= self.files.start_offset:
@@ -171,9 +177,20 @@ def _told(error: DataLossError, committed: int, found: int) -> DataLossError:
 
 def last_of_each(records: list[Record]) -> Iterator[tuple[TopicPartition, Record]]:
     """Yield the last record of each run of one partition's records."""
-    before = records[0]
+    before, last = records[0], records[-1]
+    if (before.partition, before.topic) == (last.partition, last.topic):
+        # A buffer holds each partition's records in one run.
+        yield TopicPartition(last.topic, last.partition), last
+        return
     for record in records:
         if record.partition != before.partition or record.topic != before.topic:
             yield TopicPartition(before.topic, before.partition), before
         before = record
     yield TopicPartition(before.topic, before.partition), before
+
+
+def committed_one_by_one(records: Iterator[Record], commit: Callable[[Record], object]) -> Iterator[Record]:
+    """Yield ``records``, and commit each when the next one is asked for."""
+    for record in records:
+        yield record
+        commit(record)

@@ -26,6 +26,10 @@ from pyreplog.values import TopicPartition
 __all__ = ["MAX_POLL_RECORDS", "ReadCursor", "Ends", "ReaderConsumer", "Reset", "Topics"]
 
 MAX_POLL_RECORDS: Final = 500
+FILL_RECORDS: Final = 5000
+FILL_SIZE: Final = 1 << 20
+"""A read into the buffer ends with the batch that reaches this many records or bytes of values. Each read looks at the
+files again, so small reads are slow."""
 LOOK_AGAIN_S: Final = 1.0
 """A waiting consumer of a whole topic looks for new partitions this often."""
 
@@ -105,6 +109,10 @@ class ReaderConsumer:
         self._looked_s = 0.0
         self._left: deque[Record] = deque()
         """Records that were read from the files and not returned yet. The next call returns them."""
+        self._chunk: Sequence[Record] = ()
+        self._lent: Iterator[Record] = iter(())
+        """The records of the buffer that an iterator took, and those of them that it did not return yet. They count as
+        read and not handed out. Each use of the buffer takes them back first: see :meth:`_settle`."""
         self._waiting: set[FileWatchSignal] = set()
         self.assign(subject)
 
@@ -136,6 +144,7 @@ class ReaderConsumer:
                 self._cursors,
                 {key: self._cursors.get(key) or made[key] for key in dict.fromkeys(partitions)},
             )
+            self._settle()
             self._left = deque(record for record in self._left if (record.topic, record.partition) in self._cursors)
         self._turns = deque(self._cursors)
         for key, cursor in before.items():
@@ -183,6 +192,8 @@ class ReaderConsumer:
     def _until(self, timeout: float | None) -> Iterator[Record]:
         """Yield records until none came for ``timeout`` seconds (None: for ever)."""
         while True:
+            while (lent := self._lend()) is not None:
+                yield from lent
             while picked := self._pick(1):
                 yield picked[0]
             self._check_assigned()
@@ -205,7 +216,8 @@ class ReaderConsumer:
         self._check()
         ends = self._ends()
         while self._has_more(ends):
-            yield from self._pick(1, ends)
+            lent = self._lend(ends)
+            yield from self._pick(1, ends) if lent is None else lent
 
     def _ends(self) -> dict[TopicPartition, int]:
         return {key: self.end_offset(*key) for key in self.assignment}
@@ -219,13 +231,53 @@ class ReaderConsumer:
         records = self._pick_raw(count, ends)
         return self._deserializers.apply_all(records, self._put_back) if self._decodes else records
 
+    def _lend(self, ends: Ends | None = None) -> Iterator[Record] | None:
+        """Return an iterator that takes the records of the buffer without a lock; None if the buffer has none.
+
+        None too if it has records at or above ``ends`` or of several partitions, or if records are deserialized.
+        """
+        self._check()
+        with self._state:
+            self._settle()
+            left = self._left
+            if not left or self._decodes:
+                return None
+            first, last = left[0], left[-1]
+            if (first.partition, first.topic) != (last.partition, last.topic):
+                return None
+            if ends is not None and last.offset >= ends.get(TopicPartition(last.topic, last.partition), 0):
+                return None
+            self._chunk = tuple(left)
+            self._lent = iter(self._chunk)
+            left.clear()
+            return self._lent
+
+    def _settle(self) -> None:
+        """Take back the records that an iterator took and did not return yet. REQUIRES ``_state``.
+
+        ``list`` empties the iterator within one call in C, so an iterator in another thread returns a record, or this
+        method takes it back, but never both.
+        """
+        chunk = self._chunk
+        if chunk:
+            rest = list(self._lent)
+            self._chunk = ()
+            self._left.extendleft(reversed(rest))
+            if len(rest) < len(chunk):
+                self._handed_out(chunk[len(chunk) - len(rest) - 1])
+
+    def _handed_out(self, record: Record) -> None:
+        """Note that an iterator returned ``record`` last. REQUIRES ``_state``."""
+
     def _put_back(self, records: list[Record]) -> None:
         with self._state:
+            self._settle()
             self._left.extendleft(reversed(records))
 
     def _pick_raw(self, count: int, ends: Ends | None) -> list[Record]:
         self._check()
         with self._state:
+            self._settle()
             left = self._left
             if ends is None:
                 return [left.popleft() for _ in range(min(count, len(left)))]
@@ -238,6 +290,7 @@ class ReaderConsumer:
     def _find_left(self, ends: Ends | None) -> int | None:
         """Return the index of the first record in the buffer that lies below ``ends``; None if there is none."""
         with self._state:
+            self._settle()
             if ends is None:
                 return 0 if self._left else None
             below = (
@@ -314,11 +367,13 @@ class ReaderConsumer:
         view = cursor.view
         end = view.end_offset if end_max is None else min(end_max, view.end_offset)
         records: list[Record] = []
+        size = 0
         try:
             for batch in record_lists(view, offset, end):
                 records += batch
                 offset = batch[-1].offset + 1
-                if len(records) >= MAX_POLL_RECORDS:
+                size += len(batch) * len(batch[-1].value or b"")  # an estimate, for records of one kind
+                if len(records) >= FILL_RECORDS or size >= FILL_SIZE:
                     break
             else:
                 offset = max(offset, end)
@@ -328,6 +383,7 @@ class ReaderConsumer:
             # Return the records before the damage first; the next read raises.
         with self._state:
             if cursor.seek_count == seeks and self._cursors.get(key) is cursor:
+                self._settle()
                 self._left.extend(records)
                 cursor.read_on(offset, records[-1] if records else None)
         return bool(records)
@@ -412,6 +468,7 @@ class ReaderConsumer:
 
     def _drop_left(self, key: TopicPartition) -> None:
         """Drop a partition's records from the buffer. REQUIRES ``_state``."""
+        self._settle()
         self._left = deque(record for record in self._left if (record.topic, record.partition) != key)
 
     def _cursor(self, key: TopicPartition) -> ReadCursor:
@@ -444,6 +501,7 @@ class ReaderConsumer:
 
     def _position_of(self, key: TopicPartition) -> int:
         """Return the offset of the next record to hand out. REQUIRES ``_state``."""
+        self._settle()
         left = next((record.offset for record in self._left if (record.topic, record.partition) == key), None)
         return self._cursor(key).next_offset if left is None else left
 
@@ -485,6 +543,7 @@ class ReaderConsumer:
             return
         self._closed = True
         with self._state:
+            self._settle()  # an iterator returns no more of them
             waiting = list(self._waiting)
         for news in waiting:
             news.wake()
