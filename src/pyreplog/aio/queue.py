@@ -12,6 +12,7 @@ from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.aio.follow import LoopNews
 from pyreplog.config import check_seconds, whole
+from pyreplog.errors import InvalidRecordStateError, PyreplogError, copy_for_raise
 from pyreplog.record import Record
 from pyreplog.values import QueueStats
 
@@ -30,6 +31,7 @@ class Queue:
         """Use ``log.queue(...)`` to make one."""
         self._queue = queue
         self._calls = calls
+        self._accepts = _Accepts(queue, calls)
         self._closing: asyncio.Future[None] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -72,9 +74,11 @@ class Queue:
         return await self._calls.acquire(partial(self._queue._take, count), self._queue._untake)
 
     async def accept(self, records: Record | Iterable[Record]) -> None:
-        """Settle a record, or several at once. See :meth:`pyreplog.Queue.accept`."""
-        # Beside one another, so that coroutines that wait share a sync.
-        await self._calls.flush(self._queue.accept, _listed(records))
+        """Settle a record, or several at once. See :meth:`pyreplog.Queue.accept`.
+
+        Coroutines that call it at the same time share one write and one sync.
+        """
+        await self._accepts.add(self._queue._received(records))
 
     async def release(self, records: Record | Iterable[Record]) -> None:
         """Give records back. See :meth:`pyreplog.Queue.release`."""
@@ -119,6 +123,73 @@ class Queue:
 
     def __repr__(self) -> str:
         return repr(self._queue).replace("pyreplog.", "pyreplog.aio.", 1)
+
+
+class _Accepts:
+    """The accepts of all coroutines. While one call is in a thread, later ones gather for the next."""
+
+    def __init__(self, queue: runtime.Queue, calls: ThreadCalls) -> None:
+        self._queue = queue
+        self._calls = calls
+        self._waiting: list[tuple[list[Record], asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def add(self, records: list[Record]) -> None:
+        """Accept ``records``, which are checked; return when that is done.
+
+        Cancelling the wait does not undo it.
+        """
+        self._calls.check()
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append((records, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        await done
+
+    async def _run(self) -> None:
+        """Accept until none waits."""
+        try:
+            while self._waiting:
+                together, self._waiting = self._waiting, []
+                await self._accept(together)
+        finally:
+            self._task = None
+            for _, done in self._waiting:  # only if this task was cancelled
+                done.cancel()
+            self._waiting.clear()
+
+    async def _accept(self, together: list[tuple[list[Record], asyncio.Future[None]]]) -> None:
+        records = [record for given, _ in together for record in given]
+        try:
+            if len(together) > 1 and len({record.offset for record in records}) == len(records):
+                try:
+                    await self._calls.flush(self._queue.accept, records)
+                except InvalidRecordStateError:
+                    pass  # nothing was changed: find out whose records they are
+                else:
+                    for _, done in together:
+                        if not done.done():
+                            done.set_result(None)
+                    return
+            for given, done in together:
+                try:
+                    await self._calls.flush(self._queue.accept, given)
+                except PyreplogError as error:
+                    if not done.done():
+                        done.set_exception(error)
+                else:
+                    if not done.done():
+                        done.set_result(None)
+        except BaseException as error:
+            for _, done in together:
+                if done.done():
+                    continue
+                if isinstance(error, PyreplogError):
+                    done.set_exception(copy_for_raise(error))
+                else:
+                    done.cancel()
+            if not isinstance(error, PyreplogError):
+                raise
 
 
 def _listed(records: Record | Iterable[Record]) -> list[Record]:

@@ -100,6 +100,31 @@ async def test_a_cancelled_receive_loses_no_record(tmp_path: Path) -> None:
 
 
 @running
+async def test_accepts_at_the_same_time_are_one_write_and_each_has_its_own_answer(tmp_path: Path) -> None:
+    """A record that is not the worker's any more fails its own call, and no other; a cancelled wait undoes nothing."""
+    async with aio.open_log(tmp_path / "log", durability="sync") as log, log.queue("work") as queue:
+        await log.append_many([b"%d" % number for number in range(50)])
+        records = await queue.receive_many(50)
+        before = queue._queue._worker._journal.append_count
+        await queue.accept(records[0])
+        await asyncio.gather(*[queue.accept(record) for record in records[1:41]])
+        assert queue._queue._worker._journal.append_count - before < 10
+        calls = [queue.accept(records[number]) for number in (0, 41, 42, 42, 43)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [
+            InvalidRecordStateError, type(None), type(None), InvalidRecordStateError, type(None),
+        ]  # fmt: skip
+        with pytest.raises(TypeError):
+            await queue.accept([b"bytes"])  # type: ignore[list-item]
+        waiting = [asyncio.create_task(queue.accept(record)) for record in records[44:46]]
+        await asyncio.sleep(0)
+        for task in waiting:
+            task.cancel()
+        await queue.accept(records[46:])
+        assert (await queue.stats()).accepted == 50
+
+
+@running
 async def test_closing_the_log_closes_its_queues(tmp_path: Path) -> None:
     """Each call of theirs says so then."""
     log = await aio.open_log(tmp_path / "log", durability="os")
