@@ -139,7 +139,9 @@ class NamedConsumer(ReaderConsumer):
 
     def _views_of(self, reader: LogReader) -> tuple[ReaderView, ReaderView | CommittedView]:
         view = self._reading_options.view_of(reader, self._disk)
-        return (view if isinstance(view, ReaderView) else ReaderView(reader, self._disk)), view
+        files = view if isinstance(view, ReaderView) else view.source_view
+        assert isinstance(files, ReaderView)
+        return files, view
 
     def _start_of(self, key: TopicPartition, cursor: NamedCursor) -> int:
         """Return the offset at which a reader without a commit begins."""

@@ -448,6 +448,11 @@ class CommittedView:
         return self._view.last_stable_offset
 
     @property
+    def source_view(self) -> WriterView | ReaderView:
+        """The view of all records that this one is made of."""
+        return self._view
+
+    @property
     def log_end_offset(self) -> int:
         """The end of the log, as far as the view can tell."""
         return self._view.log_end_offset

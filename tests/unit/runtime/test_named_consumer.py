@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -35,7 +36,9 @@ from pyreplog import (
     aio,
     open_log,
 )
+from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
+from pyreplog.verify import Level, small_file, verify
 from tests.interop.golden import units
 
 KEY = TopicPartition("events", 0)
@@ -441,30 +444,52 @@ def test_coroutines_have_them(log: Log) -> None:
     asyncio.run(main())
 
 
-def read_until_killed(path: str, handled: Connection) -> None:
+def read_until_killed(path: str, kind: str, handled: Connection) -> None:
     """A reader process: send each offset, as the handler's effect, and commit when the test has seen it."""
-    with open_log(path, "r") as log, log.consumer("billing", lock_timeout=None) as consumer:
+    with ExitStack() as stack:
+        if kind == "log":
+            log = stack.enter_context(open_log(path, "r"))
+            consumer = stack.enter_context(log.consumer("billing", lock_timeout=None))
+        else:
+            cluster = stack.enter_context(Cluster(path, mode="r"))
+            consumer = stack.enter_context(cluster.consumer("events", name="billing", lock_timeout=None))
         for record in consumer:
             handled.send(record.offset)
             handled.recv()
             consumer.commit(record)
 
 
-def test_readers_that_are_killed_miss_nothing(log: Log) -> None:
+@pytest.fixture(params=["log", "cluster"])
+def fifty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The kind and the folder of a log or a running cluster of fifty records in one partition."""
+    folder = tmp_path / "events"
+    if request.param == "log":
+        with open_log(folder, durability="os") as log:
+            log.append_many([b"x"] * 50)
+            yield request.param, str(folder)
+        return
+    with Cluster(folder) as cluster:
+        cluster.admin.create_topic("events", config={"durability": "os"})
+        with cluster.producer() as producer:
+            producer.send_many("events", [b"x"] * 50).wait()
+        yield request.param, str(folder)
+
+
+def test_readers_that_are_killed_miss_nothing(fifty: tuple[str, str]) -> None:
     """Processes killed with SIGKILL between handler and commit, or within the commit: each record is handled at least
     once, in order, and the next process takes over at once. A kill repeats two records at most."""
+    kind, path = fifty
     random, handled, kills = Random(7), list[int](), 0
-    log.append_many([b"x"] * 40)
     context = multiprocessing.get_context("fork")
-    while not handled or handled[-1] < log.end_offset - 1:
+    while not handled or handled[-1] < 49:
         ours, theirs = context.Pipe()
-        child = context.Process(target=read_until_killed, args=(log.path, theirs))
+        child = context.Process(target=read_until_killed, args=(path, kind, theirs))
         child.start()
         theirs.close()
         first = len(handled)
-        for _ in range(random.randrange(2, 9)):
+        for _ in range(random.randrange(4, 15)):
             handled.append(ours.recv())
-            if handled[-1] == log.end_offset - 1:
+            if handled[-1] == 49:
                 break
             ours.send("seen")
         assert handled[first:] == list(range(handled[first], handled[first] + len(handled) - first))
@@ -473,10 +498,57 @@ def test_readers_that_are_killed_miss_nothing(log: Log) -> None:
         ours.close()
         kills += 1
     assert sorted(set(handled)) == list(range(50))
-    assert kills > 5
+    assert kills > 3
     assert len(handled) <= 50 + 2 * kills
-    with log.consumer("billing") as consumer:
-        assert consumer.committed(KEY) in (48, 49)
+
+
+def test_verify_dump_and_backup_know_the_file(log: Log, tmp_path: Path) -> None:
+    """A reader's file is no stranger: its entries are shown, a torn end is a note, damage a warning, and a restored
+    backup goes on at the place that it had."""
+    with log.consumer("Billing") as consumer:
+        consumer.commit(consumer.poll(5.0)[4])
+        consumer.commit({KEY: 7})
+    file = Path(log.path, "replog.offsets-%billing")
+    rows = list(small_file(file.name, file.read_bytes()))
+    assert rows[0]["reader"] == "Billing"
+    assert [(row["kind"], row["partition"], row["offset"]) for row in rows[1:]] == [("commit", 0, 5), ("commit", 0, 7)]
+    pyreplog.backup(log.path, tmp_path / "copy")
+    log.close()
+    disk = SystemDisk()
+    assert [one for one in verify(disk, log.path).findings if "offsets" in one.path] == []
+    whole = file.read_bytes()
+    file.write_bytes(whole + b"torn")
+    (torn,) = (one for one in verify(disk, log.path).findings if "offsets" in one.path)
+    assert torn.level is Level.NOTE
+    damaged = bytearray(whole)
+    damaged[520] ^= 1
+    file.write_bytes(damaged)
+    (broken,) = (one for one in verify(disk, log.path).findings if "offsets" in one.path)
+    assert (broken.level, broken.position) == (Level.WARNING, 512)
+    with open_log(tmp_path / "copy", "r", topic="events") as copy, copy.consumer("Billing") as consumer:
+        assert offsets(consumer.poll()) == [7, 8, 9]
+
+
+def test_committed_records_only(tmp_path: Path) -> None:
+    """A reader of a log of ``isolation="read_committed"`` sees no aborted record, and its place passes the markers."""
+    folder = units.unit("clean-4.1.0") / "data"
+    key = TopicPartition("txn", 0)
+    with open_log(folder, "r", topic="txn", partition=0, isolation="read_committed") as log:
+        expected = offsets(log.read())
+        for way in ("poll", "tables"):
+            with log.consumer(way, offsets=tmp_path / "kept") as consumer:
+                found: list[int] = []
+                while consumer.position(key) < log.high_watermark:
+                    if way == "poll":
+                        found += offsets(consumer.poll())
+                    else:
+                        found += pa.table(consumer.poll_arrow()).column("offset").to_pylist()
+                assert found == expected
+                consumer.commit()
+                assert consumer.lag() == {key: 0}
+            with log.consumer(way, offsets=tmp_path / "kept") as consumer:
+                assert consumer.poll() == []
+                assert consumer.committed(key) == log.high_watermark
 
 
 def sum_until_killed(path: str, database_path: str, handled: Connection) -> None:
