@@ -13,6 +13,7 @@ import hashlib
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from pyreplog.errors import ClosedError, CorruptError, StorageError
@@ -50,6 +51,7 @@ _KEY_SIZE_MAX: Final = 500
 """A longer key is stored under its digest, because LMDB allows 511 bytes."""
 _DIGEST_SIZE: Final = 32
 _LENGTH: Final = struct.Struct(">I")
+_KEY: Final = itemgetter(0)
 SLICE_COUNT: Final = 1024
 """Entries that one look takes when a caller reads all of them."""
 
@@ -166,7 +168,9 @@ class TableStore:
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``; None if the table has none. REQUIRES :meth:`change` before."""
         with self.lock:
-            store, file = self._opened(), self._file
+            store, file = self._store, self._file
+            if store is None or self._closed:
+                store = self._opened()
             file.lock(shared=True)
             try:
                 if len(key) <= _KEY_SIZE_MAX:
@@ -227,7 +231,7 @@ class TableStore:
             self._mark(is_synced=False)
         entries: list[tuple[bytes, bytes | None]] = [(_STATE_KEY, encode_table_state(self._owner, state))]
         entries += [encode_entry(key, value) for key, value in changes.items()]
-        entries.sort(key=_first)
+        entries.sort(key=_KEY)
         store.write(entries)
 
     def remake(self) -> None:
@@ -353,10 +357,6 @@ class TableStore:
     def _check(self) -> None:
         if self._closed:
             raise ClosedError(f"the table {self.path} is closed")
-
-
-def _first(entry: tuple[bytes, bytes | None]) -> bytes:
-    return entry[0]
 
 
 def _long_key(key: bytes) -> bytes:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Final, NoReturn, SupportsIndex, TypeVar
 
-from pyreplog.errors import UnkeyedRecordError
+from pyreplog.errors import LockedError, UnkeyedRecordError
 from pyreplog.ports import Buffer
 from pyreplog.readers import TableState, TableStore
 from pyreplog.record import partition_for_key
@@ -24,9 +24,12 @@ from pyreplog.values import TopicPartition
 
 __all__ = ["ClusterTable", "TablePart", "Table", "TableProgress", "TopicParts"]
 
-CHUNK_COUNT: Final = 20_000
-CHUNK_SIZE: Final = 16 << 20
-"""Records, and bytes of keys and values, of one transaction: about a tenth of a second."""
+CHUNK_COUNT: Final = 200_000
+CHUNK_SIZE: Final = 64 << 20
+"""Records, and bytes of values, of one transaction: a second or two. LMDB copies each page that a transaction
+touches, so many small ones over a large table would write it many times."""
+LOCKED_S: Final = 60.0
+"""A look-up waits this long for another process that applies records."""
 PAUSE_S: Final = 0.002
 """Between two transactions the lock is free for this long, so that other processes get their turn."""
 LONG_S: Final = 1.0
@@ -59,7 +62,10 @@ class TablePart:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of ``key``; None if there is none."""
-        self.refresh()
+        view = self._view
+        view.refresh()
+        if view.end_offset != self._next_offset or view.leader_epoch != self._epoch or self._process.left:
+            self.refresh()
         return self._store.get(key)
 
     def count(self) -> int:
@@ -88,7 +94,7 @@ class TablePart:
         told = False
         while True:
             epoch = view.leader_epoch
-            with self._store.change() as found:
+            with self._changing() as found:
                 state = self._judged(found, end)
                 applies = state.next_offset < end
                 if applies:
@@ -105,6 +111,20 @@ class TablePart:
         self._epoch = epoch
         if told:
             LOGGER.info("the table of %s took %.1f s", self._name, time.monotonic() - began)
+
+    @contextmanager
+    def _changing(self) -> Iterator[TableState | None]:
+        """Enter :meth:`TableStore.change`, however long another process applies records, up to a minute."""
+        began = time.monotonic()
+        with ExitStack() as stack:
+            while True:
+                try:
+                    found = stack.enter_context(self._store.change())
+                    break
+                except LockedError:
+                    if time.monotonic() - began > LOCKED_S:
+                        raise
+            yield found
 
     def _judged(self, found: TableState | None, end: int) -> TableState:
         """Return the state to go on from: ``found``, or an empty table if its records are not those of the log."""
@@ -160,12 +180,13 @@ class TablePart:
         unkeyed = -1
         for batch in record_lists(self._view, offset, end):
             for record in batch:
-                key, value = record.key, record.value
+                key = record.key
                 if key is None:
                     unkeyed = record.offset
                     break
-                changes[bytes(key)] = None if value is None else bytes(value)
-                size += len(key) + (0 if value is None else len(value))
+                changes[key] = value = record.value
+                if value is not None:
+                    size += len(value)
             if unkeyed >= 0:
                 break
             offset = batch[-1].offset + 1
@@ -248,7 +269,7 @@ class TableFace(Mapping[bytes, bytes]):
     def __getitem__(self, key: Buffer) -> bytes:
         """Return the value of ``key``. Raises KeyError if the last record of the key is a deletion, or if there is
         none."""
-        name = _checked(key)
+        name = key if type(key) is bytes else _checked(key)
         found = self._part(name).get(name)
         if found is None:
             raise KeyError(key)

@@ -94,7 +94,9 @@ class SystemSharedFile:
 
     def lock(self, *, shared: bool = False) -> None:
         """Keep every other opening out, until :meth:`unlock`; see :class:`pyreplog.ports.SharedFile`."""
-        fd = self._open()
+        fd = self._fd
+        if fd < 0 or self._process.left:
+            self._open()
         kind = _SHARE if shared else _LOCK
         try:
             fcntl.flock(fd, kind)

@@ -21,7 +21,8 @@ import stat
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from operator import itemgetter, lt
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pyreplog.errors import ClosedError, CorruptError, ForkedError, StorageError
 from pyreplog.system.locks import OwnedLock
@@ -39,6 +40,7 @@ SLICE_COUNT: Final = 1024
 """Entries that a scan reads at a time."""
 
 T = TypeVar("T")
+_key = itemgetter(0)
 
 
 class _Shared:
@@ -161,7 +163,7 @@ class SystemStore:
         """Return the value of ``key``; None if it is not there."""
         with self._room.lock:
             environment = self._room.environment
-            if environment is not None and self._is_open and self._pid == os.getpid():
+            if environment is not None and self._is_open:  # a forked child has no environment
                 try:
                     with environment.begin() as transaction:
                         return transaction.get(key)
@@ -269,17 +271,20 @@ class SystemStore:
 
 
 def _put(environment: lmdb.Environment, changes: list[tuple[bytes, bytes | None]]) -> None:
+    """Carry out the changes in their order. LMDB's own loop takes the values between two removals."""
     with environment.begin(write=True) as transaction:
         cursor = transaction.cursor()
         last = cursor.key() if cursor.last() else b""
-        for key, value in changes:
-            if value is None:
-                transaction.delete(key)
-            elif key > last:
-                transaction.put(key, value, append=True)  # it fills the pages
-                last = key
-            else:
-                transaction.put(key, value)
+        start = 0
+        for end in [*(place for place, change in enumerate(changes) if change[1] is None), len(changes)]:
+            if end > start:
+                run = cast("list[tuple[bytes, bytes]]", changes[start:end])
+                rises = run[0][0] > last and all(map(lt, map(_key, run), map(_key, islice(run, 1, None))))
+                cursor.putmulti(run, append=rises)  # appended entries fill the pages
+                last = max(last, run[-1][0]) if rises else max(last, max(map(_key, run)))
+            if end < len(changes):
+                transaction.delete(changes[end][0])
+            start = end + 1
 
 
 class _Doing:

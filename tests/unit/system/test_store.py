@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 from pyreplog.errors import ClosedError, CorruptError, ForkedError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
+from pyreplog.system.permissions import modes_of
+from pyreplog.system.store import SystemStore
 from pyreplog.testing import SimDisk
 from pyreplog.testing.store import damage_store
 
@@ -145,3 +149,66 @@ def test_no_environment_is_open_across_a_fork(tmp_path: Path) -> None:
     assert store.get([b"a"]) == [b"3"]
     store.close()
     disk.close()
+
+
+def test_the_map_grows_with_its_content(tmp_path: Path) -> None:
+    """A write that does not fit doubles the map; another process with a smaller map takes the new size."""
+    path = str(tmp_path / "store")
+    store = SystemStore(path, modes_of("owner"), write=True, map_size=1 << 16)
+    for number in range(40):
+        store.write([(b"%d" % number, bytes(10_000))])
+    assert store.count() == 40
+    program = (
+        "import sys; from pyreplog.system.store import SystemStore; from pyreplog.system.permissions import modes_of\n"
+        f"store = SystemStore({path!r}, modes_of('owner'), write=True, map_size=1 << 16)\n"
+        "assert store.get_one(b'39') == bytes(10_000)\n"
+        "store.write([(b'more-%d' % number, bytes(10_000)) for number in range(400)])\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert store.get_one(b"more-399") == bytes(10_000)
+    assert store.count() == 440
+    store.write([(b"last", b"x")])
+    assert len(store.read_from(b"more-", 1000)) == 400
+    store.close()
+
+
+def test_stores_of_one_file_share_it(tmp_path: Path) -> None:
+    """LMDB opens a file once in a process; the file stays open until the last store of it closes."""
+    path = str(tmp_path / "store")
+    one = SystemStore(path, modes_of("owner"), write=True)
+    two = SystemStore(path, modes_of("owner"), write=True)
+    one.write([(b"a", b"1")])
+    assert two.get_one(b"a") == b"1"
+    one.close()
+    one.close()
+    with pytest.raises(ClosedError):
+        one.get_one(b"a")
+    two.write([(b"b", b"2")])
+    assert two.get([b"a", b"b", b"c"]) == [b"1", b"2", None]
+    os.rename(path, path + "-old")
+    new = SystemStore(path, modes_of("owner"), write=True)
+    assert (new.count(), two.count()) == (0, 2), "another file of the same name"
+    two.close()
+    new.close()
+
+
+@pytest.mark.parametrize("change", ["mode", "hard link", "owner", "folder"])
+def test_a_file_that_others_may_have_written_is_not_opened(tmp_path: Path, change: str) -> None:
+    """LMDB would believe its bytes."""
+    path = tmp_path / "store"
+    store = SystemStore(str(path), modes_of("owner"), write=True)
+    store.write([(b"a", b"1")])
+    store.close()
+    if change == "mode":
+        path.chmod(0o620)
+    elif change == "hard link":
+        os.link(path, tmp_path / "other")
+    elif change == "owner":
+        if os.geteuid():
+            pytest.skip("only root gives files away")
+        os.chown(path, 12345, 12345)
+    else:
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(CorruptError, match="another user|regular file"):
+        SystemStore(str(path), modes_of("owner"), write=True)
