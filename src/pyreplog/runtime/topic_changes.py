@@ -226,7 +226,7 @@ class TopicChanges:
                 f"replication_factor is {factor}; there are {self._broker_count} {noun}: ask for at most so many"
                 " replicas, or open the cluster with more nodes"
             )
-        known = LogConfig.from_mapping({} if config is None else config).to_mapping(whole=True)
+        known = _settings({} if config is None else config)
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
         return _CheckedTopic(name, count, factor, {key: known[key] for key in settings})
 
@@ -433,11 +433,23 @@ def _new_topics(topics: Iterable[Any]) -> list[NewTopic]:
 def _checked_changes(config: Mapping[str, object | None] | LogConfig) -> dict[str, str | None]:
     """Return the changes as text. Raise ConfigError for an unknown or wrong setting."""
     if isinstance(config, LogConfig):
+        _settings(config)
         return dict(config.to_mapping())
     if not hasattr(config, "items"):
         raise ConfigError(
             f"config is {config!r}; it must be a dict of Kafka's keys, such as {{'retention.ms': 86400000}}"
         )
     given = {key: _DEFAULTS.get(key, "") if value is None else value for key, value in config.items()}
-    known = LogConfig.from_mapping(given).to_mapping(whole=True)
+    known = _settings(given)
     return {key: None if value is None else known[key] for key, value in config.items()}
+
+
+def _settings(config: Mapping[str, object] | LogConfig) -> dict[str, str]:
+    """Return all settings of a topic as text. Raise ConfigError for one that a cluster does not take."""
+    checked = LogConfig.from_mapping(config)
+    if checked.compacts:
+        raise ConfigError(
+            f"cleanup.policy is {checked.cleanup_policy}; a topic of a cluster takes only delete: only a log of"
+            " open_log is compacted"
+        )
+    return dict(checked.to_mapping(whole=True))

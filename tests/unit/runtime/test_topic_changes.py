@@ -233,6 +233,7 @@ def test_cluster_defaults(tmp_path: Path) -> None:
         ({"retention.mss": None}, "did you mean 'retention.ms'"),
         ({"retention.ms": "soon"}, "whole number"),
         ({"retention.ms": 1.5}, "whole number"),
+        ({"cleanup.policy": "compact"}, "takes only delete"),
         (None, "must be a dict"),
         ([("retention.ms", 1)], "must be a dict"),
     ],
