@@ -56,6 +56,7 @@ from pyreplog.runtime.spool_applier import SpoolApplier
 from pyreplog.runtime.table import ClusterTable
 from pyreplog.runtime.table_opening import TopicTables
 from pyreplog.runtime.views import ReaderView
+from pyreplog.runtime.voter_upkeep import settle_voters
 from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, OwnedLock, SystemDisk
 from pyreplog.values import RecoveryProgress, TopicPartition
@@ -67,13 +68,10 @@ FINAL_FETCH_S: Final = 0.5
 a millisecond, unless a disk is slow."""
 LEADER_S: Final = 5.0
 """How long :meth:`Cluster.leader` waits until a leader that was killed is replaced. It takes milliseconds."""
-_SETTLE_S: Final = 10.0
-"""How long an opening waits for a node whose metadata was damaged. It takes milliseconds."""
 _PRODUCER: Final = ProducerConfig()
 _CONSUMER: Final = ConsumerConfig()
 
-_log = logging.getLogger("pyreplog")
-_log.addHandler(logging.NullHandler())  # silent unless the application configures logging
+logging.getLogger("pyreplog").addHandler(logging.NullHandler())  # silent unless the application configures logging
 
 
 class Cluster:
@@ -220,29 +218,13 @@ class Cluster:
             self._nodes.start(count, make_node, recovery, wait)
         self._clients.open_admin(self._nodes)
         self._driver.start()
-        self._replace_damaged_voters()
+        settle_voters(self._nodes, self._clients.admin, self._driver, self._folders)
         if options.disk is None:  # other processes reach only the machine's own files
             self._applier = self._make_applier()
             self._applier.start()
         remember(self)
         if options.own_process:
             end_on_sigterm()
-
-    def _replace_damaged_voters(self) -> None:
-        """Let the voters with damaged metadata begin it anew, if their folders lie in the cluster's own. The opening
-        does not wait for their votes, and does not fail if that fails."""
-        outside = set(self._folders.outside())
-        for node in self._nodes.nodes:
-            number = node.node_id
-            damage = self._driver.run_exclusively(partial(self._controller.damage_of, number))
-            if damage is None or node.path in outside:
-                continue
-            _log.warning("node %d removes its damaged metadata, and copies it from the other voters", number)
-            try:
-                self._clients.admin._begin_anew(number)
-                self._driver.wait_until(node._settled, _SETTLE_S)
-            except PyreplogError as error:
-                _log.error("node %d keeps its damaged metadata: %s", number, error)
 
     def _make_applier(self) -> SpoolApplier:
         """Return the thread that appends batches that other processes staged for this cluster."""

@@ -201,6 +201,16 @@ class QuorumHost(MetadataView):
                 wanted.add(number)
         return wanted
 
+    def voters_beyond(self) -> dict[int, str]:
+        """Return the voters that have no vote by the rule or by their roles, with the ids of their folders; none while
+        a node that has one does not vote. REQUIRES that no machine runs."""
+        count = max(self._folders.count, *self.known_nodes(), 0)
+        voters = {voter.node_id: voter.directory_id for voter in self.newest_voters()}
+        wanted = voters_of(self._roles) if self._roles else sorted(voters)[: voter_count(count)]
+        if not all(map(self.is_voter, wanted)):
+            return {}
+        return {number: directory_id for number, directory_id in voters.items() if number not in wanted}
+
     def is_voter(self, node_id: int) -> bool:
         """Return whether the node runs and has a vote. REQUIRES that no machine runs."""
         return self._is_up(node_id) and self.damaged_voter(node_id) is None

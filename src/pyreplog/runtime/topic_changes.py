@@ -372,8 +372,13 @@ class TopicChanges:
         controller = self._nodes.controller
         damaged = self._driver.run_exclusively(lambda: controller.damaged_voter(node_id))
         if damaged is not None:
-            self._answer(lambda machine: machine.change(removed_voter(node_id, damaged, controller.cluster_id)))
+            self._remove_vote(node_id, damaged)
             self._driver.run_exclusively(lambda: self._nodes.of(node_id)._start_anew(cleared=True))
+
+    def _remove_vote(self, node_id: int, directory_id: str) -> None:
+        """Take the vote from a node with this folder."""
+        cluster_id = self._nodes.controller.cluster_id
+        self._answer(lambda machine: machine.change(removed_voter(node_id, directory_id, cluster_id)))
 
     def _cluster_config(self) -> dict[str, str]:
         answer: DescribeConfigsResponse = self._answer(lambda machine: machine.describe_configs([""], RESOURCE_BROKER))

@@ -71,6 +71,32 @@ def test_a_new_node_votes_by_its_role(tmp_path: Path) -> None:
         assert [node.role for node in cluster.nodes] == ["broker", "controller", "controller"]
 
 
+def test_voters_beyond_the_roles_lose_their_vote(tmp_path: Path) -> None:
+    """After a recovery with a broker's metadata the broker votes, until the node with the role does. The opening that
+    finds it so, this one or the next, takes the broker's vote."""
+    path = tmp_path / "c"
+    with pyreplog.Cluster(path, nodes=4, roles={4: "controller"}) as cluster:
+        cluster.admin.create_topic("t")
+    for file in (path / "node-4" / "__cluster_metadata-0").iterdir():
+        if file.is_file():
+            file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(pyreplog.QuorumLostError, match="0 of 1 voters is whole: that of node 4 is damaged"):
+        pyreplog.Cluster(path)
+    first = pyreplog.recover_quorum(path).node_id
+    assert first != 4
+    with pyreplog.Cluster(path) as cluster:
+        wait(cluster, lambda: host(cluster).is_voter(4))
+    with pyreplog.Cluster(path) as cluster:
+        wait(cluster, lambda: set(voters(cluster)) == {4})
+        for number in (1, 2):
+            cluster.node(number).kill()
+        assert cluster.controller == cluster.node(4)
+        cluster.admin.create_topic("u", replication_factor=1)
+    with pyreplog.Cluster(path) as cluster:
+        assert set(voters(cluster)) == {4}
+        assert cluster.admin.topics() == ["t", "u"]
+
+
 def test_a_folder_outside_is_replaced_on_request(tmp_path: Path) -> None:
     """It may be a disk that is not mounted, so the node stays down until then."""
     folders = [tmp_path / f"disk{number}" / "n" for number in (1, 2, 3)]
