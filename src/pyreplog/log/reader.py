@@ -16,10 +16,11 @@ from pyreplog.errors import (
     StorageError,
     TopicRecreatedError,
 )
-from pyreplog.log.layout import MARK_NAME, join, parent_of
+from pyreplog.log.layout import CLEANER_NAME, MARK_NAME, join, parent_of
 from pyreplog.log.read_committed import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.replica_view import ReplicaView
 from pyreplog.log.settings import read_config
+from pyreplog.log.snapshot import read_offsets
 from pyreplog.record import split
 from pyreplog.values import EpochEntry, TopicPartition
 
@@ -122,9 +123,15 @@ class LogReader:
 
     @property
     def dropped_tombstone(self) -> int:
-        """The highest offset of a tombstone that compaction dropped from the copy that is read; -1 if it dropped none
-        that is known. A broker keeps no such offset."""
-        return self._look(self._chosen.dropped_tombstone)
+        """The highest offset of a tombstone that compaction dropped from the copy that is read; -1 if it dropped none.
+
+        A broker keeps no such offset. There it is the last one below its ``cleaner-offset-checkpoint``, up to which it
+        may have dropped some.
+        """
+        if self._chosen.durability is not None:
+            return self._look(self._chosen.dropped_tombstone)
+        path = join(parent_of(self._chosen.directory), CLEANER_NAME)
+        return read_offsets(self._chosen.disk, path).get(self.topic_partition, 0) - 1
 
     @property
     def durability(self) -> str | None:

@@ -337,6 +337,46 @@ def test_a_folder_of_a_broker_needs_a_store(tmp_path: Path) -> None:
         assert dict(reader.table(tmp_path / "store")) == expected
 
 
+def test_a_broker_s_compaction_makes_the_table_again(tmp_path: Path) -> None:
+    """A broker keeps no offset of dropped tombstones, so a table below its cleaner's checkpoint cannot go on; one that
+    was made afterwards does."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        expected = fill(log, 50)
+    for name in ("replog.mark", "replog.config"):
+        (tmp_path / "log" / "log-0" / name).unlink(missing_ok=True)
+    checkpoint = tmp_path / "log" / "cleaner-offset-checkpoint"
+    seen: list[int] = []
+    for cleaned, is_made in ((None, True), (None, False), (40, False), (51, True), (51, False)):
+        if cleaned is not None:
+            checkpoint.write_text(f"0\n1\nlog 0 {cleaned}\n")
+        with pyreplog.open_log(tmp_path / "log", "r") as reader:
+            seen.clear()
+            assert dict(reader.table(tmp_path / "store", progress=lambda *at: seen.append(at[0]))) == expected
+            assert bool(seen) == is_made
+
+
+def test_other_programs_know_the_files(tmp_path: Path) -> None:
+    """verify notes damage of the small file, dump shows both, backup leaves them out."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        fill(log, 50)
+        log.table()
+    small = tmp_path / "log" / "replog.table-log-0"
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "pyreplog", *arguments]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    assert "sound" in run("verify", str(tmp_path / "log"))
+    assert "synced" in run("dump", str(small))
+    assert "the store of a table" in run("dump", f"{small}.db")
+    pyreplog.backup(tmp_path / "log", tmp_path / "kept" / "log")
+    assert not list((tmp_path / "kept" / "log").glob("replog.table*"))
+    small.write_bytes(small.read_bytes()[:-1] + b"x")
+    assert "made again" in run("verify", str(tmp_path / "log"))
+    with pyreplog.open_log(tmp_path / "kept" / "log", "r") as restored:
+        assert len(restored.table()) == 50
+
+
 def test_a_forked_child_is_refused_and_the_parent_goes_on(log: pyreplog.Log) -> None:
     """LMDB allows no environment across a fork."""
     expected = fill(log, 50)
