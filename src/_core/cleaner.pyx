@@ -2,8 +2,9 @@
 """Compaction: the newest offset of each key, and batches without the records that are replaced. No I/O."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -256,10 +257,11 @@ cdef class BatchCleaner:
             self.out, self.capacity = p, <int64_t>wanted
 
     def take(self):
-        """Return the output so far as bytes, and forget it."""
-        cdef bytes data = PyBytes_FromStringAndSize(<char *>self.out, self.written)
+        """Return the output so far, and forget it. The memory is borrowed: use it before the next call, and not
+        longer than this object."""
+        cdef Py_ssize_t size = <Py_ssize_t>self.written
         self.written = 0
-        return data
+        return PyMemoryView_FromMemory(<char *>self.out, size, PyBUF_READ)
 
     def judge(self, header, payload):
         """Judge the uncompressed records of one batch, for :meth:`rewrite`.

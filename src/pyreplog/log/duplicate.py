@@ -8,11 +8,12 @@ readers away from the copy until it is complete.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pyreplog.errors import BackupDivergedError, CorruptError
+from pyreplog.errors import BackupDivergedError, CorruptError, StorageError
 from pyreplog.log.clean_shutdown import (
     CleanShutdownMarker,
     Incarnation,
@@ -194,6 +195,10 @@ class _Duplicator:
             self._snapshots()
             self._put(EPOCHS_NAME, epochs.format())
             self._finish_open()
+            self._check_not_compacted()
+        except CorruptError:
+            self._check_not_compacted()
+            raise
         finally:
             for file in self._open:
                 file.close()
@@ -204,6 +209,14 @@ class _Duplicator:
         self._remove_rest()
         start = min(source.start_offset, self._end)
         return Duplicate(self._parts[0].base_offset if self._parts else start, start, self._end, self._copied_size)
+
+    def _check_not_compacted(self) -> None:
+        """Raise :class:`StorageError` with ESTALE if compaction replaced a segment since the source was looked at:
+        the copy may have the beginning of another file."""
+        if self._source.mark is not None and self._source.was_compacted():
+            raise StorageError(
+                errno.ESTALE, "compaction replaced a segment while it was copied", self._source.directory
+            )
 
     # -- comparison with an earlier copy --
 

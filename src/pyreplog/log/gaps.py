@@ -25,9 +25,9 @@ from itertools import accumulate
 from typing import Final
 
 from pyreplog._core import LOG_OVERHEAD, crc32c, find_gaps
-from pyreplog.errors import CorruptError
+from pyreplog.errors import CorruptError, StorageNotFoundError
 from pyreplog.log.layout import GAPS_SUFFIX, INT64_MAX, SCAN_CHUNK_SIZE, join, segment_name
-from pyreplog.log.snapshot import read_there
+from pyreplog.log.snapshot import read_whole
 from pyreplog.ports import Disk, File
 from pyreplog.record import size_of
 
@@ -152,9 +152,11 @@ def read_gaps(disk: Disk, directory: str, base_offset: int, name: str = "") -> G
     """Return the gaps of the segment at ``base_offset``; None if it has no such file. ``name``: the file, if it does
     not have its usual name. Raises :class:`CorruptError`, :class:`StorageError`."""
     path = join(directory, name or segment_name(base_offset, GAPS_SUFFIX))
-    if disk.stat(path) is None:
+    try:
+        content = read_whole(disk, path, GAPS_SIZE_MAX)
+    except StorageNotFoundError:  # renamed since
         return None
-    return parse_gaps(read_there(disk, path, "a file of gaps", GAPS_SIZE_MAX), base_offset, path)
+    return None if content is None else parse_gaps(content, base_offset, path)
 
 
 def unrecorded_gap(file: File, size: int, base_offset: int, gaps: Gaps) -> tuple[int, int, int] | None:

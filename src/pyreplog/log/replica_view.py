@@ -582,10 +582,16 @@ class ReplicaView:
             except CorruptError:
                 # Compaction put another file in the place of one that this view opened by its name.
                 replaced_left -= 1
-                if self._closed or not replaced_left or not self._folder.is_replaced():
+                if self._closed or not replaced_left or not self.was_compacted():
                     raise
             self._folder.distrust()
             self._load()
+
+    def was_compacted(self) -> bool:
+        """Return whether compaction replaced a segment since the last load."""
+        mark = read_mark(self.disk, self.directory)
+        is_first = mark is not None and mark.compacted and self._mark is not None and not self._mark.compacted
+        return is_first or self._folder.is_replaced()
 
     @property
     def _open_segments(self) -> Segments[SegmentReader] | None:

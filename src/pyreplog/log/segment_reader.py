@@ -35,6 +35,7 @@ from pyreplog.log.layout import (
     INT64_MAX,
     LOG_SUFFIX,
     LOOKUP_CHUNK_SIZE,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     join,
     segment_name,
@@ -56,7 +57,7 @@ class SegmentNames:
         self.log = log or segment_name(base_offset, LOG_SUFFIX) + suffix
         self.index = segment_name(base_offset, INDEX_SUFFIX) + suffix
         self.times = segment_name(base_offset, TIME_INDEX_SUFFIX) + suffix
-        self.gaps = segment_name(base_offset, GAPS_SUFFIX) + suffix
+        self.gaps = segment_name(base_offset, GAPS_SUFFIX)
 
 
 class SegmentReader(SegmentEnd):
@@ -175,10 +176,12 @@ class SegmentReader(SegmentEnd):
         return gaps
 
     def _read_gaps(self) -> Gaps:
-        found = None
-        for name in dict.fromkeys((self._names.gaps, segment_name(self.base_offset, GAPS_SUFFIX))):
-            found = found or read_gaps(self.disk, self.directory, self.base_offset, name)
-        return Gaps() if found is None else found
+        # A writer renames the file a moment after its segment.
+        for name in (self._names.gaps + SWAP_SUFFIX, self._names.gaps):
+            found = read_gaps(self.disk, self.directory, self.base_offset, name)
+            if found is not None:
+                return found
+        return Gaps()
 
     @property
     def legacy(self) -> LegacyPrefix | None:

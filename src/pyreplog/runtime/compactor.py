@@ -124,8 +124,7 @@ class Compactor:
                 if not is_wanted(log):
                     return None
                 plan = log.cleaning_plan(self._clock.wall_ms())
-            if not plan.dirty:
-                return Compaction(plan.first_dirty, plan.first_dirty)
+            # Without new records there may still be tombstones whose time is over.
             cleaner = Cleaner(log.disk, plan, os.urandom(16), self._go_on)
             end = cleaner.map_keys()
             whole = True

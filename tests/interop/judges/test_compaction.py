@@ -83,7 +83,7 @@ def test_both_cleaners_make_the_same_segments(seed: int, tmp_path: Path) -> None
     root.close()
     shutil.copytree(tmp_path / "root", tmp_path / "theirs")
     settings = {"log_cleaner_backoff_ms": 200, "log_cleaner_dedupe_buffer_size": 16 << 20}
-    with Broker(JARS, tmp_path / "broker", **settings) as broker:
+    with Broker(JARS, tmp_path / "broker", **settings) as broker:  # type: ignore[arg-type]
         broker.start()
         wanted = {
             "cleanup.policy": "compact",

@@ -209,3 +209,40 @@ def test_repair_tells_a_lost_batch_from_a_gap(tmp_path: Path) -> None:
     apply_repair(disk, str(tmp_path / "log"), str(tmp_path / "mended"), plans, clock=SystemClock(), random=Random(1))
     with pyreplog.open_log(tmp_path / "mended", "r") as mended:
         assert len(offsets(mended)) == 10
+
+
+def test_readers_reach_the_end_behind_records_that_are_gone(tmp_path: Path) -> None:
+    """C3: the last records are dropped tombstones, so the end is an empty batch, with gaps before it. Reading,
+    following, a named reader, a queue and a scan get there; the named reader has nothing left to read."""
+    settings = {**CONFIG, "delete.retention.ms": 0}
+    with pyreplog.open_log(tmp_path / "log", config=settings, durability="os") as log:
+        log.append(b"stays", key=b"a")
+        for number in range(20):
+            log.append(b"v", key=b"k%d" % number)
+        for number in range(20):
+            log.append(None, key=b"k%d" % number)
+        log.compact()
+        log.append(b"1", key=b"z")
+        log.append(None, key=b"z")
+        log.compact()
+        log.compact()
+        assert log.end_offset == 43
+        assert [record.key for record in log.read(0)] == [b"a"]
+        assert [record.key for record in log.follow(0, timeout=0.05)] == [b"a"]
+        assert [record.key for record in log] == [b"a"]
+        assert log.position == log.end_offset
+        with log.consumer("one") as consumer:
+            assert [record.key for record in consumer.until_end()] == [b"a"]
+            consumer.commit()
+            assert list(consumer.until_end()) == []
+            assert set(consumer.lag().values()) <= {0, 42}
+        with log.queue("work") as queue:
+            record = queue.receive(timeout=0)
+            assert record is not None
+            queue.accept(record)
+            assert queue.receive(timeout=0) is None
+        with pyreplog.open_log(tmp_path / "log", "r") as reader:
+            assert pa.table(reader.scan())["offset"].to_pylist() == [0]
+            assert len(list(reader)) == 1
+            assert reader.position == 43
+    assert not verify(SystemDisk(), str(tmp_path / "log")).findings
