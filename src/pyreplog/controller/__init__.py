@@ -1,7 +1,7 @@
-"""The controller: metadata as a value, the rules that decide it, and the authority that runs them
-in one process.
+"""The controller: metadata as a value, the rules that decide it, and the servers of the nodes that
+run them over a quorum.
 
-Sans-IO except for one small state file, which goes through the ``Disk`` port.
+Files are reached through the ``Disk`` port.
 """
 
 from __future__ import annotations
@@ -38,12 +38,6 @@ if TYPE_CHECKING:
     )
     from pyreplog.controller.image_records import ImageRecords
     from pyreplog.controller.image_store import IMAGE_STORE_NAME
-    from pyreplog.controller.local_controller import (
-        CONTROLLER_ADDRESS,
-        ControllerReply,
-        ControllerServer,
-        LocalController,
-    )
     from pyreplog.controller.placement import place
     from pyreplog.controller.quorum_server import CONTROLLER_PREFIX, QuorumServer, controller_address
     from pyreplog.controller.rebuild import UNKNOWN, RebuiltMetadata, rebuild_metadata
@@ -55,7 +49,6 @@ if TYPE_CHECKING:
     from pyreplog.controller.topics import PARTITIONS_MAX, new_id
 
 __all__ = [
-    "CONTROLLER_ADDRESS",
     "CONTROLLER_PREFIX",
     "FEATURE",
     "IMAGE_STORE_NAME",
@@ -64,9 +57,6 @@ __all__ = [
     "MISSING",
     "PARTITIONS_MAX",
     "STATE_FILE",
-    "LocalController",
-    "ControllerServer",
-    "ControllerReply",
     "ActiveController",
     "BrokerImage",
     "Controller",
@@ -139,7 +129,6 @@ __getattr__, __dir__ = lazy_door(
         ],
         ".image_records": ["ImageRecords"],
         ".image_store": ["IMAGE_STORE_NAME"],
-        ".local_controller": ["CONTROLLER_ADDRESS", "ControllerReply", "ControllerServer", "LocalController"],
         ".placement": ["place"],
         ".rebuild": ["UNKNOWN", "RebuiltMetadata", "rebuild_metadata"],
         ".recovery": ["QuorumRecovery", "image_in", "recover_quorum"],

@@ -76,7 +76,7 @@ _MS: Final = 1_000_000
 class Controller(PartitionDecisions):
     """Make decisions over ``image``. One owner.
 
-    :meth:`start_cold` or :meth:`take_over` must be the first call.
+    :meth:`take_over` must be the first call.
     """
 
     feature_level: ClassVar[int] = LEVEL_LATEST
@@ -92,26 +92,6 @@ class Controller(PartitionDecisions):
         self._preferred = PreferredLeaders(config, self._may_lead_again, self.elect_preferred)
 
     # -------------------------------------------------------------------------------- the interface
-
-    def start_cold(self, now_ns: int) -> None:
-        """Start to decide over the image of a cluster in which nothing runs: fence every broker and
-        remove every leader.
-
-        No broker is known to be alive, and no leader may continue in its old epoch. The in-sync
-        sets stay, because no replica can leave one without the agreement of a controller.
-        """
-        image = self.image
-        self._begin_cluster()
-        self._preferred.start(now_ns)
-        for broker in list(image.brokers.values()):
-            if not broker.fenced:
-                self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=1))
-            self._sessions.begin(broker.broker_id, now_ns, registered=False)
-        for topic in image.topics.values():
-            for number, partition in list(topic.partitions.items()):
-                if partition.leader != NO_LEADER:
-                    decision = PartitionDecision(partition.isr, partition.elr, NO_LEADER)
-                    self._change((topic.topic_id, number), partition, decision)
 
     def take_over(self, now_ns: int, gone: Collection[str]) -> None:
         """Start to decide over the image of a running cluster, whose former controller is gone.

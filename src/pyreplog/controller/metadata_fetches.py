@@ -44,13 +44,11 @@ class _Records(Protocol):
 class MetadataFetches:
     """Answers the nodes' fetches from committed ``records``. One owner.
 
-    ``set_back``: the records may have returned to an older state, so a node that is ahead receives
-    the whole image. Otherwise it waits: the server may not know the last committed records yet.
+    A node that is ahead waits: the server may not know the last committed records yet.
     """
 
-    def __init__(self, records: _Records, *, set_back: bool) -> None:
+    def __init__(self, records: _Records) -> None:
         self._records = records
-        self._set_back = set_back
         self._parked: dict[Address, _DelayedMetadataFetch] = {}
 
     @property
@@ -72,23 +70,21 @@ class MetadataFetches:
         end = image.offset + 1
         served = []
         for peer, parked in list(self._parked.items()):
-            news = parked.fetch_offset < end or (parked.fetch_offset > end and self._set_back)
-            if news or parked.until_ns <= now_ns:
+            if parked.fetch_offset < end or parked.until_ns <= now_ns:
                 del self._parked[peer]
                 served.append((peer, parked.correlation_id, self._answer(image, parked.fetch_offset)))
         return served
 
     def _answer(self, image: MetadataImage, fetch_offset: int) -> FetchResponse:
-        """Return the records from ``fetch_offset`` on, or the image for a node that needs all of
-        it.
+        """Return the records from ``fetch_offset`` on, or the image for a node that is too far
+        behind.
 
-        A node needs the image if it is too far behind, or ahead of a log that was set back. The
-        image is sent as records that all have the image's last offset.
+        The image is sent as records that all have the image's last offset.
         """
         end = image.offset + 1
         data = PartitionData(0, high_watermark=end, log_start_offset=self._records.start_offset)
         records = self._records.read_from(fetch_offset)
-        if records is not None or (fetch_offset > end and not self._set_back):
+        if records is not None or fetch_offset > end:
             data.records = records or []
         else:
             data.snapshot_id = SnapshotId(end, 0)

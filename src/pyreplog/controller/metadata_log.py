@@ -1,38 +1,17 @@
-"""The seam between the controller and the log of its decisions, and the records kept in memory."""
+"""The newest committed records, kept in memory for nodes that are behind."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from pyreplog.wire import MetadataRecord
 
-__all__ = ["RECORDS_KEPT_MAX", "MetadataLog", "RecentRecords"]
+__all__ = ["RECORDS_KEPT_MAX", "RecentRecords"]
 
 RECORDS_KEPT_MAX: Final = 4096
 """Records that are kept in memory for nodes that are behind."""
-
-
-class MetadataLog(Protocol):
-    """The log of the controller's decisions. One owner."""
-
-    @property
-    def committed_offset(self) -> int:
-        """The offset of the last committed record; -1 if there is none. No crash undoes it."""
-        ...
-
-    def append(self, records: Sequence[tuple[int, MetadataRecord]]) -> int:
-        """Append records, which follow the end of the log, as a whole; return the last offset.
-
-        Raises :class:`StorageError`. If the disk only lacked room, nothing was appended.
-        """
-        ...
-
-    def read_from(self, offset: int) -> Sequence[tuple[int, MetadataRecord]] | None:
-        """Return the committed records from ``offset`` on; None if the reader needs a whole image,
-        because older records are not kept or the log ends before ``offset``."""
-        ...
 
 
 class RecentRecords:
@@ -55,7 +34,8 @@ class RecentRecords:
             self.end_offset = entry[0] + 1
 
     def read_from(self, offset: int) -> list[tuple[int, MetadataRecord]] | None:
-        """Return the records from ``offset`` on, as :meth:`MetadataLog.read_from` does."""
+        """Return the records from ``offset`` on; None if the reader needs a whole image, because
+        older records are not kept or the records end before ``offset``."""
         if not self.start_offset <= offset <= self.end_offset:
             return None
         return [entry for entry in self._records if entry[0] >= offset]

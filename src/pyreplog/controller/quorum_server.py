@@ -154,7 +154,7 @@ class QuorumServer:
             self.failure = error
         if raft.storage.failure is not None:
             self.failure = raft.storage.failure
-        self._fetches = MetadataFetches(self._committed, set_back=False)
+        self._fetches = MetadataFetches(self._committed)
         self._snapshots = SnapshotSchedule(raft, self._committed, quorum_config, self._now_ns)
         self._forwarder = RequestForwarder(self.address, random)
         self._filter = RequestFilter()

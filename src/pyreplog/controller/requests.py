@@ -10,7 +10,6 @@ from pyreplog.controller import describe
 from pyreplog.controller.controller import Controller
 from pyreplog.controller.requested_elections import RequestedElections
 from pyreplog.errors import InternalError, excerpt, is_interruption
-from pyreplog.ports import Address
 from pyreplog.wire import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -39,7 +38,7 @@ from pyreplog.wire import (
     refusal,
 )
 
-__all__ = ["DESCRIPTIONS", "Decided", "ControllerReply", "ControllerRequests", "RequestFilter", "refused"]
+__all__ = ["DESCRIPTIONS", "Decided", "ControllerRequests", "RequestFilter", "refused"]
 
 STALL_NS: Final = 250_000_000
 """A step that runs this much later than planned means that the process was paused."""
@@ -65,19 +64,6 @@ _ONCE: Final = frozenset(
 or undo a later request."""
 
 _log = logging.getLogger("pyreplog")
-
-
-class ControllerReply(NamedTuple):
-    """An effect: ``body`` answers request ``correlation_id`` of ``peer``.
-
-    It may leave once the record at ``offset`` is committed, because it reflects the metadata up to
-    there.
-    """
-
-    peer: Address
-    correlation_id: int
-    body: ResponseBody
-    offset: int = -1
 
 
 class Decided(NamedTuple):

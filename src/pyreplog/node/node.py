@@ -3,7 +3,7 @@ other nodes and the controller.
 
 How to run one::
 
-    node = Node(root, disk, transport, clock, config, controller_address="controller", random=random)
+    node = Node(root, disk, transport, clock, config, controller_address="controller-1", random=random)
     node.poll()              # one turn: handle messages, timers and finished syncs, then
                              # send the results. False: no work
     node.next_wake_ns        # call poll at this time at the latest (monotonic; None: only when a message arrives)
@@ -15,7 +15,7 @@ How to run one::
 * ``transport`` and ``disk`` belong to this node alone, with all their completions and messages. The
   node listens at ``address`` (default ``node-<id>``), and closes its transport and its root in
   ``close`` and ``kill``.
-* ``root`` must be open with this node's number and the cluster's id (``LocalController.cluster_id``).
+* ``root`` must be open with this node's number and the cluster's id (``QuorumServer.cluster_id``).
 * A client numbers its requests from 0 up, and no two of its latest (:class:`Repeats`) have the same
   number, even if another client used the address before. ``transport`` may deliver an append or a
   deletion twice; only the first copy counts. ``trusted`` names the addresses whose batches our own
@@ -33,7 +33,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import ClassVar
 
 from pyreplog.config import NodeConfig
-from pyreplog.controller import CONTROLLER_ADDRESS, LEVEL_LATEST, MetadataImage, PartitionKey
+from pyreplog.controller import LEVEL_LATEST, MetadataImage, PartitionKey
 from pyreplog.errors import ClusterError, CorruptError, PyreplogError, is_interruption
 from pyreplog.log import LogRoot
 from pyreplog.mypyc_build import mypyc_attr
@@ -116,7 +116,7 @@ class Node(NodeEvents):
         transport: Transport,
         clock: Clock,
         config: NodeConfig,
-        controller_address: Address = CONTROLLER_ADDRESS,
+        controller_address: Address,
         random: Random | None = None,
         *,
         trusted: Container[Address] = (),

@@ -41,7 +41,7 @@ class ControllerSetup:
         self.levels: dict[int, int] = {}
         """The highest feature level that a broker knows, if not the latest."""
         self.controller = Controller(MetadataImage(), config or NodeConfig(), Random(1), CLUSTER)
-        self.controller.start_cold(self.now)
+        self.controller.take_over(self.now, ())
         for broker in brokers:
             self.register(broker)
             self.beat(broker)
@@ -134,7 +134,7 @@ class ControllerSetup:
     def restart(self) -> None:
         """The controller starts anew over the same image; everybody else died too."""
         self.controller = Controller(self.image, self.controller.config, Random(2), CLUSTER)
-        self.controller.start_cold(self.now)
+        self.controller.take_over(self.now, {one.incarnation_id for one in self.image.brokers.values()})
 
     def take_over(self, *gone: int) -> None:
         """Another controller becomes active over the same image; the brokers live on. ``gone``: those whose end it

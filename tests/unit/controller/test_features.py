@@ -28,7 +28,7 @@ class AtLevelZero(ControllerSetup):
         self.controller = Controller(MetadataImage(), NodeConfig(), Random(1), CLUSTER)
         for broker in (1, 2, 3):  # as version 0.1 registered them
             self.image.apply(broker, RegisterBrokerRecord(broker, "before", broker))
-        self.controller.start_cold(self.now)
+        self.controller.take_over(self.now, {"before"})
         assert self.image.level == 0
         self.incarnations = dict.fromkeys((1, 2, 3), 0)
         self.levels = {int(name[1:]): level for name, level in levels.items()}
@@ -45,16 +45,12 @@ def raise_to(setup: ControllerSetup, level: int, **more: bool) -> UpdateFeatures
 def test_a_new_cluster_begins_at_the_latest_level() -> None:
     """The first record of a new cluster sets the level. A controller that finds an image in which nothing was decided
     writes it again (A21): the first one may have lost it before its commit."""
-    for begin in ("start_cold", "take_over"):
-        controller = Controller(MetadataImage(), NodeConfig(), Random(1), CLUSTER)
-        if begin == "start_cold":
-            controller.start_cold(0)
-        else:
-            controller.take_over(0, ())
-        assert controller.take() == [(0, FeatureLevelRecord(FEATURE, LEVEL_LATEST))]
-        assert controller.image.level == LEVEL_LATEST
-        controller.take_over(1, ())
-        assert controller.take() == []
+    controller = Controller(MetadataImage(), NodeConfig(), Random(1), CLUSTER)
+    controller.take_over(0, ())
+    assert controller.take() == [(0, FeatureLevelRecord(FEATURE, LEVEL_LATEST))]
+    assert controller.image.level == LEVEL_LATEST
+    controller.take_over(1, ())
+    assert controller.take() == []
 
 
 def test_a_node_below_the_level_is_not_registered() -> None:
