@@ -27,10 +27,10 @@ from pyreplog.runtime.deserializers import DecodedRecord
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.named_position import NamedCursor, ReaderOptions, committed_one_by_one, last_of_each
 from pyreplog.runtime.open_options import ViewOptions
-from pyreplog.runtime.reader_consumer import Ends, ReadCursor, ReaderConsumer, Reset, Topics
+from pyreplog.runtime.reader_consumer import Ends, ReadCursor, ReaderConsumer, Reset
 from pyreplog.runtime.record_handling import check_handler, handle_all
 from pyreplog.runtime.retries import DEFAULT_RETRIES, RetryPolicy
-from pyreplog.runtime.subscription import Subject, is_pair, partitions_of
+from pyreplog.runtime.subscription import Subject, Topics, is_pair, partitions_of
 from pyreplog.runtime.views import CommittedView, ReaderView
 from pyreplog.system import OwnedLock
 from pyreplog.values import NO_EPOCH, TopicPartition

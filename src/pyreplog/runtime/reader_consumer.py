@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Literal, NoReturn, Protocol, Self, SupportsIndex, overload
+from typing import Final, Literal, NamedTuple, NoReturn, Self, SupportsIndex, overload
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.config import INT64_MAX, check_seconds, whole
@@ -18,12 +18,12 @@ from pyreplog.ports import Disk
 from pyreplog.record import Record
 from pyreplog.runtime.deserializers import NO_DESERIALIZERS, Deserializers
 from pyreplog.runtime.follow import FileWatchSignal
-from pyreplog.runtime.subscription import Subject, partitions_of, place_of, topics_of
+from pyreplog.runtime.subscription import Subject, Topics, partitions_of, place_of, topics_of
 from pyreplog.runtime.views import CommittedView, ReaderView, record_lists
 from pyreplog.system import OwnedLock, current_process
 from pyreplog.values import TopicPartition
 
-__all__ = ["MAX_POLL_RECORDS", "ReadCursor", "Ends", "ReaderConsumer", "Reset", "Topics"]
+__all__ = ["MAX_POLL_RECORDS", "ReadCursor", "Ends", "ReaderConsumer", "Reset"]
 
 MAX_POLL_RECORDS: Final = 500
 FILL_RECORDS: Final = 5000
@@ -37,22 +37,19 @@ Reset = Literal["earliest", "latest", "none"]
 Ends = Mapping[TopicPartition, int]
 
 
-class Topics(Protocol):
-    """The partitions that a consumer may read."""
+class _Pieces(NamedTuple):
+    """Lists of records of ``view`` from ``offset`` up to ``end``."""
 
-    def numbers(self, topic: str) -> list[int]:
-        """Return the partition numbers of ``topic``, sorted. Raises :class:`UnknownTopicError`."""
-        ...
-
-    def open(self, partitions: Sequence[TopicPartition]) -> list[LogReader]:
-        """Return a reader of each of these partitions. Raises :class:`StorageError` if one has no folder."""
-        ...
+    view: ReaderView | CommittedView
+    offset: int
+    end: int
+    lists: Iterator[list[Record]]
 
 
 class ReadCursor:
     """The read position of one partition."""
 
-    __slots__ = ("files", "next_offset", "seek_count", "view")
+    __slots__ = ("files", "next_offset", "pieces", "seek_count", "view")
 
     def __init__(self, files: ReaderView, next_offset: int, view: ReaderView | CommittedView | None = None) -> None:
         #: The view of all records, and the view of the records to hand out.
@@ -62,6 +59,18 @@ class ReadCursor:
         self.next_offset = next_offset
         #: A read that began before the last seek is dropped.
         self.seek_count = 0
+        #: The rest of the last read from the files, which the next read into the buffer goes on
+        #: with.
+        self.pieces: _Pieces | None = None
+
+    def take_pieces(self, offset: int, end_max: int | None) -> tuple[_Pieces, bool]:
+        """Return the lists of records from ``offset`` on, below ``end_max``, and whether they were kept."""
+        kept, self.pieces = self.pieces, None
+        view = self.view
+        if kept is not None and kept[:2] == (view, offset) and (end_max is None or kept.end <= end_max):
+            return kept, True
+        end = view.end_offset if end_max is None else min(end_max, view.end_offset)
+        return _Pieces(view, offset, end, record_lists(view, offset, end)), False
 
     def read_on(self, offset: int, last: Record | None) -> None:
         """Go on at ``offset``. ``last``: the last record that was read; None if there was none."""
@@ -364,19 +373,20 @@ class ReaderConsumer:
             offset, seeks = cursor.next_offset, cursor.seek_count
         self._refresh(key, cursor)
         offset = self._place(key, cursor, offset)
-        view = cursor.view
-        end = view.end_offset if end_max is None else min(end_max, view.end_offset)
         records: list[Record] = []
-        size = 0
+        size, kept = 0, True
         try:
-            for batch in record_lists(view, offset, end):
-                records += batch
-                offset = batch[-1].offset + 1
-                size += len(batch) * len(batch[-1].value or b"")  # an estimate, for records of one kind
-                if len(records) >= FILL_RECORDS or size >= FILL_SIZE:
-                    break
-            else:
-                offset = max(offset, end)
+            while kept and not records:
+                pieces, kept = cursor.take_pieces(offset, end_max)
+                for batch in pieces.lists:
+                    records += batch
+                    offset = batch[-1].offset + 1
+                    size += len(batch) * len(batch[-1].value or b"")  # an estimate, for records of one kind
+                    if len(records) >= FILL_RECORDS or size >= FILL_SIZE:
+                        cursor.pieces = pieces._replace(offset=offset)
+                        break
+                else:
+                    offset = max(offset, pieces.end)
         except PyreplogError:
             if not records:
                 raise

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from pyreplog.config import INT32_MAX, whole
 from pyreplog.errors import ConfigError, UnknownTopicError
+from pyreplog.log import LogReader
 from pyreplog.system import is_interruption
 from pyreplog.values import TopicPartition
 
-__all__ = ["Subject", "is_pair", "partitions_of", "place_of", "topics_of"]
+__all__ = ["Subject", "Topics", "is_pair", "partitions_of", "place_of", "topics_of"]
 
 Subject = str | tuple[str, int] | Collection[str | tuple[str, int]]
 """A topic (all its partitions), a (topic, partition) pair such as a TopicPartition, or several of these."""
+
+
+class Topics(Protocol):
+    """The partitions that a consumer may read."""
+
+    def numbers(self, topic: str) -> list[int]:
+        """Return the partition numbers of ``topic``, sorted. Raises :class:`UnknownTopicError`."""
+        ...
+
+    def open(self, partitions: Sequence[TopicPartition]) -> list[LogReader]:
+        """Return a reader of each of these partitions. Raises :class:`StorageError` if one has no folder."""
+        ...
 
 
 def entries_of(subject: Subject) -> list[str | TopicPartition]:

@@ -17,6 +17,8 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import pyreplog
 from pyreplog import (
@@ -308,6 +310,54 @@ def test_arrow_tables(log: Log) -> None:
         assert (len(empty), pa.table(empty).schema) == (0, table.schema)
         log.append(b"10")
         assert len(consumer.poll_arrow(5.0)) == 1
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("poll"), st.integers(1, 7)),
+            st.tuples(st.just("next"), st.integers(1, 7)),
+            st.tuples(st.just("seek"), st.integers(0, 30)),
+            st.tuples(st.sampled_from(["position", "commit", "pause", "new iterator", "table"]), st.just(0)),
+        ),
+        max_size=30,
+    )
+)
+@settings(max_examples=60)
+def test_all_ways_to_read_share_one_place(steps: list[tuple[str, int]]) -> None:
+    """Iterators, polls, tables and seeks, mixed, hand out each record once, in order, and commits say what they
+    did."""
+    disk = SimDisk(Random(2))
+    with open_log("events", disk=disk, clock=SimClock(), durability="os") as log:
+        for _ in range(10):
+            log.append_many([b"a", b"b", b"c"])
+        with log.consumer("billing") as consumer:
+            iterator, place = iter(consumer), 0
+            for step, number in steps:
+                if step == "poll":
+                    found = offsets(consumer.poll(0.0, number))
+                elif step == "next":
+                    found = [next(iterator).offset for _ in range(min(number, 30 - place))]
+                elif step == "table":
+                    found = pa.table(consumer.poll_arrow()).column("offset").to_pylist()
+                else:
+                    found = []
+                    if step == "seek":
+                        place = consumer.seek("events", 0, number)
+                    elif step == "position":
+                        assert consumer.position(KEY) == place
+                    elif step == "commit":
+                        consumer.commit()
+                        assert consumer.committed(KEY) in ((None, 0) if place == 0 else (place,))
+                    elif step == "pause":
+                        consumer.pause()
+                        assert consumer.poll() == []
+                        consumer.resume()
+                    else:
+                        iterator = iter(consumer)
+                assert found == list(range(place, place + len(found)))
+                place += len(found)
+            assert offsets(consumer.until_end()) == list(range(place, 30))
 
 
 def test_pauses(log: Log) -> None:
