@@ -78,7 +78,8 @@ class Admin:
         return await self._calls.read(self._admin.describe_cluster)
 
     async def replace_node(self, node_id: int, *, timeout: float | None = 30.0) -> None:
-        """Start a node anew whose folder or metadata is lost. See :meth:`pyreplog.Admin.replace_node`."""
+        """Start a node whose folder or metadata is lost, and let it copy both. See
+        :meth:`pyreplog.Admin.replace_node`."""
         await self._calls.write(self._admin.replace_node, node_id, timeout=timeout)
 
     async def topics(self, *, internal: bool = False) -> list[str]:

@@ -38,7 +38,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Recover, and print what is known and what may be lost."""
+    """Recover the quorum; print the last known offset and the records that may be lost."""
     check_path(arguments.path)
     done = recover_quorum(arguments.path, permissions=arguments.permissions, lock_timeout=arguments.lock_timeout)
     for line in _rows_of(done) if arguments.json else _lines_of(done):

@@ -172,7 +172,7 @@ class BatchResult(Completion):
         self.timestamps = timestamps
 
     def so_far(self) -> str:
-        """Return the last refusal as text, and what is in the way."""
+        """Return the obstacle, if there is one, and the last refusal as text."""
         refusal = "" if self.refusal is None else f". The last answer, after which it is sent again: {self.refusal}"
         return f"{'' if self._owner is None else self._owner.obstacle()}{refusal}"
 

@@ -459,7 +459,7 @@ class MetadataImage:
         return list(self.iter_records())
 
     def iter_records(self) -> Iterator[MetadataRecord]:
-        """Yield the records of :meth:`records`. REQUIRES that the image does not change meanwhile."""
+        """Yield the records of :meth:`records`. REQUIRES that the image does not change before the last one."""
         for name, level in self.feature_levels.items():
             yield FeatureLevelRecord(name, level)
         for broker in self.brokers.values():
