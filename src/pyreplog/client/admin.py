@@ -340,7 +340,20 @@ class Admin:
                 self._again(answer, BrokerNotAvailableError("the controller does not answer"), sent=False)
         return happened
 
+    def give_up(self, answer: Answer, error: ClusterError) -> None:
+        """Ask no more, and fail with ``error``. A change that may have been carried out has an unknown outcome."""
+        if answer.settled:
+            return
+        is_waiting = any(other is answer for _, other in self._waiting)
+        self._waiting = [entry for entry in self._waiting if entry[1] is not answer]
+        if not answer.retriable and (answer.is_unknown or (answer.asked and not is_waiting)):
+            answer.fail(OutcomeUnknownError(answer.what, str(error)))
+        else:
+            answer.fail(error)
+
     def _answered(self, answer: Answer, body: Any) -> None:
+        if answer.settled:  # given up
+            return
         if body is None:
             self._again(answer, BrokerNotAvailableError("the controller does not answer"), sent=True)
             return
@@ -483,6 +496,8 @@ class Admin:
         name = f"{deletion.topic}-{number}"
 
         def heard(answer: ListOffsetsResponse | None) -> None:
+            if deletion.settled:
+                return
             result = None if answer is None else answer.topics[0].partitions[0]
             if result is None or result.error_code != NO_ERROR:
                 deletion.refused = False
@@ -500,6 +515,8 @@ class Admin:
 
     def _again(self, answer: Answer, error: ClusterError, *, sent: bool, stays: bool = False) -> None:
         """Put the question again, to the next controller, or to the same one (``stays``), if that is allowed."""
+        if answer.settled:  # given up
+            return
         now = self._now_ns()
         answer.failures += 1
         if not stays:
@@ -509,7 +526,7 @@ class Admin:
             answer.is_looked_up = answer.lookup is not None
         if answer.may_repeat(now):
             self._waiting.append((now + backoff_ns(answer.failures, self._random), answer))
-        elif answer.is_unknown or sent:
+        elif not answer.retriable and (answer.is_unknown or sent):
             answer.fail(OutcomeUnknownError(answer.what, str(error)))
         else:
             answer.fail(error)

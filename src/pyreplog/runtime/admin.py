@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, Final, NoReturn, SupportsIndex
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
@@ -41,6 +41,11 @@ from pyreplog.wire import (
 
 NODES_TIMEOUT_S = 10.0
 """Seconds that a call waits until a restarted controller has heard from a node."""
+LACK_PATIENCE_S: Final = 1.0
+"""Seconds that a call waits while a majority of the voters is down, or its own timeout if that is shorter. A node that
+is being started is up sooner."""
+LACK_CHECK_S: Final = 0.05
+"""A call that waits looks this often whether a majority is down."""
 __all__ = ["Admin"]
 
 
@@ -77,12 +82,17 @@ class Admin(TopicChanges, ClientFace[Machine]):
 
     def describe(self, name: str) -> TopicDescription:
         """One topic's partitions and settings. Raises UnknownTopicError."""
+        return self._describe(name, None)
+
+    def _describe(self, name: str, patience: float | None) -> TopicDescription:
         check_name(name)
         topics: DescribeTopicPartitionsResponse
         configs: DescribeConfigsResponse
         # Asked together, so that the controller proves only once that it still leads.
         topics, configs = self._answers(
-            lambda machine: machine.describe_topics([name]), lambda machine: machine.describe_configs([name])
+            lambda machine: machine.describe_topics([name]),
+            lambda machine: machine.describe_configs([name]),
+            patience=patience,
         )
         topic = topics.topics[0]
         if topic.error_code == UnknownTopicError.code:
@@ -185,12 +195,15 @@ class Admin(TopicChanges, ClientFace[Machine]):
         )
         return None if patience is None else max(patience - (self._driver.monotonic_ns() - begun_ns) / 1e9, 0.0)
 
-    def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
-        """Return the value of the answer to a question."""
-        return self._answers(ask)[0]
+    def _answer(self, ask: Callable[[Machine], Answer], patience: float | None = None) -> Any:
+        """Return the value of the answer to a question. ``patience``: see :meth:`_answers`."""
+        return self._answers(ask, patience=patience)[0]
 
-    def _answers(self, *asks: Callable[[Machine], Answer]) -> list[Any]:
-        """Return the values of the answers to several questions, which are sent together. Several only read."""
+    def _answers(self, *asks: Callable[[Machine], Answer], patience: float | None = None) -> list[Any]:
+        """Return the values of the answers to several questions, which are sent together. Several only read.
+
+        While a majority of the voters is down it waits a second, or ``patience`` if that is shorter.
+        """
         self._driver.check_free()
         self._nodes.check_up()
         while True:
@@ -202,8 +215,7 @@ class Admin(TopicChanges, ClientFace[Machine]):
                 machine.controllers = self._nodes.controller.addresses()
                 answers = [ask(machine) for ask in asks]
             self._driver.mark_ready(driven)
-            for answer in answers:
-                self._driver.wait_for(answer, None)
+            self._await_answers(current, answers, patience)
             failed = next((answer for answer in answers if answer.error is not None), None)
             if failed is None or failed.error is None:
                 return [answer.value for answer in answers]
@@ -214,6 +226,22 @@ class Admin(TopicChanges, ClientFace[Machine]):
                     or not isinstance(failed.error, BrokerNotAvailableError)
                 ):
                     raise self._explained(failed.error)
+
+    def _await_answers(
+        self, current: tuple[Machine, DrivenMachine], answers: Sequence[Answer], patience: float | None
+    ) -> None:
+        """Return when all are settled. Give them up if a majority of the voters is down for too long."""
+        limit = LACK_PATIENCE_S if patience is None else min(patience, LACK_PATIENCE_S)
+        since_ns = self._driver.monotonic_ns()
+        for answer in answers:
+            while not self._driver.wait(answer, min(LACK_CHECK_S, limit)):
+                lack, now_ns = self._advice.lack(), self._driver.monotonic_ns()
+                if lack is None:
+                    since_ns = now_ns
+                elif now_ns - since_ns >= limit * 1e9:
+                    machine, driven = current
+                    with driven.lock.enter():
+                        machine.give_up(answer, NotControllerError(lack))
 
     def _explained(self, error: BaseException) -> BaseException:
         """Return the error with the voters that are missing, if no controller answered because of them."""

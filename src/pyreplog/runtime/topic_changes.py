@@ -91,7 +91,8 @@ class TopicChanges:
 
     if TYPE_CHECKING:
 
-        def _answer(self, ask: Callable[[Machine], Answer]) -> Any: ...
+        def _answer(self, ask: Callable[[Machine], Answer], patience: float | None = None) -> Any: ...
+        def _describe(self, name: str, patience: float | None) -> TopicDescription: ...
         def _await_nodes(self, patience: float | None) -> float | None: ...
         def describe(self, name: str) -> TopicDescription: ...
 
@@ -122,7 +123,7 @@ class TopicChanges:
         patience = self._await_nodes(_patience(timeout))
         count = wanted.partition_count
         try:
-            self._answer(lambda machine: machine.create_topic(name, count, wanted.factor, wanted.texts))
+            self._answer(lambda machine: machine.create_topic(name, count, wanted.factor, wanted.texts), patience)
         except TopicExistsError:
             if not exist_ok:
                 raise _exists(name) from None
@@ -162,16 +163,16 @@ class TopicChanges:
         if wanted:
             patience = self._await_nodes(patience)
             requests = [creatable(*one) for one in wanted.values()]
-            for name, refusal in self._carry_out(requests).items():
+            for name, refusal in self._carry_out(requests, patience).items():
                 found[name] = self._made(asked[name], wanted[name], refusal, exist_ok=exist_ok, patience=patience)
         return {name: found[name] for name in asked}
 
-    def _carry_out(self, requests: list[CreatableTopic]) -> dict[str, PyreplogError | None]:
+    def _carry_out(self, requests: list[CreatableTopic], patience: float | None) -> dict[str, PyreplogError | None]:
         """Make the topics; return the error of each, or None. A topic that exists after an unknown outcome counts as
         made if it is as it was wanted."""
         try:
             results: list[CreatableTopicResult] = self._answer(
-                lambda machine: machine.change(created_topics(requests, machine.timeout_ms))
+                lambda machine: machine.change(created_topics(requests, machine.timeout_ms)), patience
             )
         except OutcomeUnknownError:
             return {one.name: self._make_again(one) for one in requests}
@@ -240,10 +241,12 @@ class TopicChanges:
         check_name(name)
         _check_public(name, "deleted", "only pyreplog itself changes it")
         patience = _patience(timeout)
-        there = self.describe(name)
+        there = self._describe(name, patience)
         patience = self._await_nodes(patience)
         try:
-            self._answer(lambda machine: machine.change(deleted_topic(name, there.topic_id, machine.timeout_ms)))
+            self._answer(
+                lambda machine: machine.change(deleted_topic(name, there.topic_id, machine.timeout_ms)), patience
+            )
         except UnknownTopicError:
             raise self._advice.unknown_topic(name) from None
         self._nodes.await_metadata(f"topic {name!r} is deleted", patience)
@@ -263,14 +266,14 @@ class TopicChanges:
         _check_public(topic, "changed", "only pyreplog itself changes it")
         count = whole("total", total, 1, INT32_MAX)
         patience = _patience(timeout)
-        before = self.describe(topic)
+        before = self._describe(topic, patience)
         there = len(before.partitions)
         note = ""
         if count != there:
             patience = self._await_nodes(patience)
             try:
                 note = self._answer(
-                    lambda machine: machine.change(created_partitions(topic, count, machine.timeout_ms))
+                    lambda machine: machine.change(created_partitions(topic, count, machine.timeout_ms)), patience
                 )
             except UnknownTopicError:
                 raise self._advice.unknown_topic(topic) from None
@@ -301,7 +304,7 @@ class TopicChanges:
         patience = _patience(timeout)
         if texts:
             try:
-                self._answer(lambda machine: machine.change(altered_configs(RESOURCE_TOPIC, topic, texts)))
+                self._answer(lambda machine: machine.change(altered_configs(RESOURCE_TOPIC, topic, texts)), patience)
             except UnknownTopicError:
                 raise self._advice.unknown_topic(topic) from None
             self._nodes.await_metadata(f"the settings of topic {topic!r} are changed", patience)
@@ -324,7 +327,7 @@ class TopicChanges:
         texts = _checked_changes(config)
         patience = _patience(timeout)
         if texts:
-            self._answer(lambda machine: machine.change(altered_configs(RESOURCE_BROKER, "", texts)))
+            self._answer(lambda machine: machine.change(altered_configs(RESOURCE_BROKER, "", texts)), patience)
             self._nodes.await_metadata("the cluster's defaults are changed", patience)
             self._on_change(None)
         return self._cluster_config()
@@ -346,7 +349,7 @@ class TopicChanges:
         )
 
     def replace_node(self, node_id: int, *, timeout: float | None = 30.0) -> None:
-        """Start a node anew whose folder or metadata is lost, and return when it serves and votes again.
+        """Start a node whose folder or metadata is lost, and return when it serves and votes again.
 
         A folder that is missing or empty is made; damaged metadata is removed. The node copies its records and the
         metadata from the others, a majority of which must be up. Nothing happens to a node that is whole. Raises
@@ -358,27 +361,28 @@ class TopicChanges:
         controller = self._nodes.controller
         if not node.alive:
             self._driver.run_exclusively(lambda: node._start_anew(cleared=False))
-        self._begin_anew(number)
+        self._begin_anew(number, patience)
         if not self._driver.wait_until(lambda: node._settled() and controller.is_settled(number), patience):
             raise RequestTimedOutError(
                 f"node {number} is not whole again after {patience:g} s; it goes on: its state is {node.state}, and"
                 f" {controller.lack() or 'a majority of the voters is up'}"
             )
 
-    def _begin_anew(self, node_id: int) -> None:
+    def _begin_anew(self, node_id: int, patience: float | None = None) -> None:
         """If a voter runs and does not vote, because its metadata is damaged: take its vote away, remove the metadata,
         and start the node again. It votes again when it has copied the metadata. REQUIRES that the others are a
         majority."""
         controller = self._nodes.controller
         damaged = self._driver.run_exclusively(lambda: controller.damaged_voter(node_id))
         if damaged is not None:
-            self._remove_vote(node_id, damaged)
+            self._remove_vote(node_id, damaged, patience)
             self._driver.run_exclusively(lambda: self._nodes.of(node_id)._start_anew(cleared=True))
 
-    def _remove_vote(self, node_id: int, directory_id: str) -> None:
+    def _remove_vote(self, node_id: int, directory_id: str, patience: float | None = None) -> None:
         """Take the vote from a node with this folder."""
         cluster_id = self._nodes.controller.cluster_id
-        self._answer(lambda machine: machine.change(removed_voter(node_id, directory_id, cluster_id)))
+        change = removed_voter(node_id, directory_id, cluster_id)
+        self._answer(lambda machine: machine.change(change), patience)
 
     def _cluster_config(self) -> dict[str, str]:
         answer: DescribeConfigsResponse = self._answer(lambda machine: machine.describe_configs([""], RESOURCE_BROKER))

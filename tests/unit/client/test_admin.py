@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyreplog.client import Admin
-from pyreplog.errors import NotControllerError, OutcomeUnknownError, TopicExistsError
+from pyreplog.errors import BrokerNotAvailableError, NotControllerError, OutcomeUnknownError, TopicExistsError
 from pyreplog.ports import Received
 from pyreplog.system import LocalNetwork
 from pyreplog.testing import SimClock
@@ -318,3 +318,33 @@ def test_a_quorum_that_cannot_be_described(body: DescribeQuorumResponse, says: s
     controller.admin.poll()
     assert answer.settled
     assert says in str(answer.error)
+
+
+def test_a_question_that_is_given_up_ends_at_once() -> None:
+    """A change that was sent may have been carried out; a question that only reads, or waits, was not."""
+    setup = Controller()
+    lack = NotControllerError("1 of 3 voters is up")
+    reading = setup.admin.describe_topics(["t"])
+    change = setup.admin.create_topic("t", 1, 1, {})
+    requests = setup.requests()
+    assert len(requests) == 2
+    waiting = setup.admin.create_topic("u", 1, 1, {})
+    for answer in (reading, change, waiting):
+        setup.admin.give_up(answer, lack)
+    assert reading.error is lack
+    assert waiting.error is lack
+    assert isinstance(change.error, OutcomeUnknownError)
+    assert str(lack) in str(change.error)
+    setup.endpoint.send("admin", Response("controller", requests[0].correlation_id, described()))
+    setup.endpoint.send("admin", Response("controller", requests[1].correlation_id, created()))
+    assert setup.requests() == [], "nothing is asked again"
+    assert reading.value is None
+
+
+def test_a_description_without_an_answer_is_no_unknown_outcome() -> None:
+    setup = Controller()
+    answer = setup.admin.describe_topics(["t"])
+    assert setup.requests()
+    setup.clock.advance(2 * TIMEOUT_MS * MS)
+    setup.admin.poll()
+    assert isinstance(answer.error, BrokerNotAvailableError)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyreplog
-from pyreplog.errors import ConfigError, StorageError
+from pyreplog.errors import ConfigError, NotControllerError, StorageError
 from pyreplog.runtime.quorum_host import QuorumHost
 from tests.unit.runtime.test_roles import remove
 
@@ -162,3 +162,33 @@ def wait(cluster: pyreplog.Cluster, done: Callable[[], bool]) -> None:
     """Wait until ``done``."""
     began = time.monotonic()
     assert cluster._driver.wait_until(done, 20), (voters(cluster), time.monotonic() - began)
+
+
+def test_a_call_without_a_majority_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits no longer than its timeout, nor than a node needs to start, and goes on when one has."""
+    monkeypatch.setattr("pyreplog.runtime.admin.LACK_PATIENCE_S", 0.1)
+    with pyreplog.Cluster(tmp_path / "c", nodes=3) as cluster:
+        admin = cluster.admin
+        admin.create_topic("t")
+        cluster.node(2).kill()
+        cluster.node(3).kill()
+        calls: list[Callable[[], object]] = [
+            admin.topics,
+            admin.describe_cluster,
+            admin.describe_quorum,
+            lambda: admin.describe("t"),
+            lambda: admin.create_topic("u"),
+            lambda: admin.create_topics(["u"]),
+            lambda: admin.delete_topic("t", timeout=0.05),
+            lambda: admin.create_partitions("t", 2, timeout=0.05),
+            lambda: admin.alter_config("t", {"retention.ms": 1000}, timeout=0.05),
+            lambda: admin.alter_cluster_config({"retention.ms": 1000}, timeout=0.05),
+            lambda: admin.elect_leaders("t"),
+            lambda: admin.delete_records("t", {0: -1}),
+        ]
+        for call in calls:
+            with pytest.raises(NotControllerError, match="1 of 3 voters is up: restart node 2 or 3"):
+                call()
+        cluster.node(2).restart()
+        assert admin.topics() == ["t"]
+        assert admin.describe("t").config.get("retention.ms") is None
