@@ -119,7 +119,7 @@ class Producer:
             send = partial(
                 self._producer.send, topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
             )
-        return await self._in_turn(topic, send)
+        return await self._in_turn(topic, send, None if extras is None else extras.timeout)
 
     def _on_loop(self, call: OnDelivery | None) -> OnDelivery | None:
         """Return a function for the producer's thread that has the running event loop call ``call``."""
@@ -166,8 +166,9 @@ class Producer:
         send = partial(self._producer.send_arrow, topic, table, partition=partition, on_delivery=call)
         return await self._in_turn(topic, send)
 
-    async def _in_turn(self, topic: str, send: Callable[[], T]) -> T:
-        """Return the result of ``send``, after all earlier sends to this topic.
+    async def _in_turn(self, topic: str, send: Callable[[], T], patience: float | None = None) -> T:
+        """Return the result of ``send``, after all earlier sends to this topic. ``patience``: the
+        timeout of this send, in seconds.
 
         A send that waits for the first metadata of one topic delays no send to another topic.
         """
@@ -182,7 +183,7 @@ class Producer:
         try:
             async with line.turn:
                 if not self._producer._knows(topic):
-                    await self._calls.read(self._producer._learn, topic, since_ns)
+                    await self._calls.read(self._producer._learn, topic, since_ns, patience)
                 sending = self._calls.begin_write(send)
         finally:
             line.count -= 1
