@@ -130,10 +130,13 @@ class LogValidator:
         """Check the size and the times of a batch that may be appended later.
 
         Raises the errors of :meth:`Log.append_as_leader` for them: :class:`MessageTooLargeError`,
-        :class:`InvalidTimestampError`, :class:`CorruptError`.
+        :class:`InvalidTimestampError`, :class:`CorruptError`, and of a compacted log
+        :class:`InvalidRequestError` for a record without a key.
         """
         if self.bounded:
             self.check_times(header)
+        if self.keyed:
+            self.check_keys(header)
         self.check_size(header)
 
     def check_size(self, header: RecordBatch) -> None:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from pyreplog._core import KeyMap
 from pyreplog.config import LogConfig
-from pyreplog.errors import ConfigError, CorruptLogError
-from pyreplog.log import Cleaner, Log
+from pyreplog.errors import ConfigError, CorruptLogError, InvalidRequestError
+from pyreplog.log import Cleaner, Log, LogValidator
 from pyreplog.ports import Disk
+from pyreplog.record import RecordBatch
 from pyreplog.testing.disk import SimDisk
-from pyreplog.values import Compaction
+from pyreplog.values import Compaction, TopicPartition
 from pyreplog.verify import CheckContext, Level, Report, check_partition
 from tests.oracle.batch import Batch, OneRecord, encode_header, encode_record
 from tests.oracle.compaction import APPEND_TIME, batches_of, compacted
@@ -351,3 +352,66 @@ def test_keys_do_not_collide() -> None:
     data = batch(0, [(b"%d" % number, b"") for number in range(10_000)])
     assert found.note_records(data[:61], data[61:], 0)
     assert len(found) == 10_000
+
+
+def test_a_staged_batch_without_a_key_is_refused_before_anything_of_it_is_taken() -> None:
+    """The check that the spool makes of each batch, compressed ones too; a control batch has no keys to look at."""
+    validator = LogValidator(config(), TopicPartition("t", 0), CLOCK)
+    for attributes in (0, 1):
+        validator.check(RecordBatch(batch(0, [(b"k", b"v"), (b"k", None)], attributes=attributes)))
+        with pytest.raises(InvalidRequestError, match="record 1 has no key"):
+            validator.check(RecordBatch(batch(0, [(b"k", b"v"), (None, b"v")], attributes=attributes)))
+    LogValidator(LogConfig(), TopicPartition("t", 0), CLOCK).check(RecordBatch(batch(0, [(None, b"v")])))
+
+
+def lost(log: Log, committed: dict[bytes, tuple[int, bytes | None]], now_ms: int, horizon_ms: int) -> list[str]:
+    """What is wrong with a compacted log, by the rule of the checkers: each key's newest committed record is there,
+    unless it is a tombstone whose time is over; and no older one is behind it."""
+    wrong = []
+    found = {record.key: record for record in contents(log)}
+    for key, (offset, value) in committed.items():
+        one = found.get(key)
+        if (one is None or one.offset < offset) and (value is not None or now_ms < horizon_ms):
+            wrong.append(f"the newest of {key!r}, at {offset}, is gone")
+    return wrong
+
+
+@pytest.mark.parametrize("bug", ["", "newest dropped", "older kept", "tombstone early", "above the watermark"])
+def test_planted_bugs_are_found(bug: str) -> None:
+    """Of a cleaner that drops the newest, keeps an older one as the newest, drops a tombstone early, or cleans above
+    the high watermark; and nothing is found of ours."""
+    log = create(empty_disk(), DIRECTORY, config(delete_retention_ms=DAY))
+    records = [(b"k%d" % (number % 6), None if number % 6 == 5 else b"%d" % number) for number in range(30)]
+    put(log, *records)
+    committed = {key: (offset, value) for offset, (key, value) in enumerate(records)}
+    if bug == "above the watermark":
+        # A later leader may cut what lies above, and then an older record is the newest again.
+        log.set_high_watermark(24)
+        committed = {key: (offset, value) for offset, (key, value) in enumerate(records[:24])}
+    plan = log.cleaning_plan(NOW)
+    if bug == "above the watermark":
+        log.set_high_watermark(30)
+        plan = log.cleaning_plan(NOW)
+    elif bug == "tombstone early":
+        plan = plan._replace(config=config(delete_retention_ms=0))
+    cleaner = Cleaner(log.disk, plan, SECRET, lambda: None)
+    end = cleaner.map_keys()
+    if bug == "newest dropped":
+        data = batch(1000, [(b"k3", b"never committed")])
+        cleaner._map.note_records(data[:61], data[61:], 0)
+    if bug == "older kept":
+        log.truncate_to(27)
+        put(log, (b"k9", b"another history"))
+    else:
+        for group in plan.groups(end):
+            log.install(cleaner.clean(group))
+    if bug == "tombstone early":
+        run(log, NOW + 1)
+        plan = log.cleaning_plan(NOW + 1)
+        cleaner = Cleaner(log.disk, plan, SECRET, lambda: None)
+        for group in plan.groups(max(cleaner.map_keys(), log.cleaned_end)):
+            log.install(cleaner.clean(group))
+    if bug == "above the watermark":
+        log.truncate_to(24)
+    assert bool(lost(log, committed, NOW + 1, NOW + DAY)) == bool(bug)
+    log.close(clean=True)
