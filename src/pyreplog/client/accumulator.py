@@ -252,6 +252,12 @@ class PartitionQueue:
             return self.ready[0].deadline_ns
         return None if self.open is None else self._begun_ns + self._timeout_ns
 
+    def refuse(self, error: ClusterError) -> None:
+        """Note why the oldest waiting batch is not sent yet."""
+        outcome = self.ready[0].outcome if self.ready else self.open
+        if outcome is not None:
+            outcome.refusal = error
+
     def check(
         self,
         values: Sequence[Buffer | None],

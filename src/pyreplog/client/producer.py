@@ -357,7 +357,7 @@ class Producer:
             sequencer = queue.sequencer
             node = -1
             if queue.paused_until_ns <= now and (
-                sequencer is None or sequencer.producer_id >= 0 or self._producer_id.begin(sequencer, now)
+                sequencer is None or sequencer.producer_id >= 0 or self._producer_id.begin(queue, sequencer, now)
             ):
                 node = leaders[queue.partition]
                 if node < 0:
@@ -413,7 +413,7 @@ class Producer:
             late = queue.take()
             if late is None:
                 break
-            error = late.error
+            error = late.error or self._producer_id.refusal
             if error is None or isinstance(error, LeaderNotAvailableError):
                 error = no_leader(queue, error)
             else:

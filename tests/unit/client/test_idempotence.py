@@ -48,6 +48,7 @@ class Keeper(NodeOne):
         self.ids_asked = 0
         self.ids_given = 0
         self.ids_refused = 0
+        self.refused_with = ErrorCode.BROKER_NOT_AVAILABLE
         self.ids_unheard = False
         self.machine = self.producer = Producer(
             self.network.endpoint(),
@@ -70,7 +71,7 @@ class Keeper(NodeOne):
             return
         if self.ids_refused:
             self.ids_refused -= 1
-            self.say(message, InitProducerIdResponse(ErrorCode.BROKER_NOT_AVAILABLE))
+            self.say(message, InitProducerIdResponse(self.refused_with))
         else:
             self.ids_given += 1
             self.say(message, InitProducerIdResponse(producer_id=100 + self.ids_given))
@@ -407,6 +408,20 @@ def test_no_producer_id_no_sending() -> None:
     assert not keeper.requests
     keeper.serve()
     assert [ack.result(0).offset for ack in acks] == [0, 1]
+
+
+def test_a_producer_without_an_id_hears_the_reason() -> None:
+    """The active controller's disk is full, so no id can be reserved."""
+    keeper = Keeper()
+    keeper.ids_refused, keeper.refused_with = 10_000, ErrorCode.KAFKA_STORAGE_ERROR
+    (ack,) = keeper.send(b"a")
+    keeper.advance(100)
+    assert "gave the producer no id" in keeper.producer.unsettled()[0].so_far()
+    keeper.advance(20 * TIMEOUT_MS)
+    with pytest.raises(ClusterError, match="gave the producer no id") as refused:
+        ack.result(0)
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not keeper.requests
 
 
 @pytest.mark.parametrize("later_ms", range(0, 2 * TIMEOUT_MS, 100))
