@@ -8,12 +8,15 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from pyreplog.testing.changes import TopicEvents
 from pyreplog.testing.machine import Machine
 from pyreplog.testing.sim_cluster import SimCluster
 
 __all__ = ["Nemesis"]
+
+READ_EVERY_MS: Final = 150
 
 
 class Nemesis:
@@ -56,6 +59,12 @@ class Nemesis:
         self._going = True
         if any(getattr(self._rates, kind) for kind in self._kinds):
             self._plan()
+            self._read()
+
+    def _read(self) -> None:
+        if self._going:
+            self._world.read_metadata()
+            self._world.plan(READ_EVERY_MS, self._read)
 
     def stop(self) -> None:
         """Inject no more faults: heal the network, start every node."""

@@ -238,12 +238,17 @@ class SimCluster(SimLoop):
         self._members[producer.address] = producer
         self._after(producer.address)
 
-    def ask_controller(self, body: RequestBody, done: Callable[[Any], None]) -> bool:
-        """Send a request to the active controller. Return whether there is one.
+    def ask_controller(self, body: RequestBody, done: Callable[[Any], None], node_id: int | None = None) -> bool:
+        """Send a request to the active controller, or to a node's part of the quorum. Return whether there is one.
 
         ``done`` gets the answer, unless the network loses it.
         """
-        return self._voters.ask(body, done)
+        return self._voters.ask(body, done, node_id)
+
+    def read_metadata(self) -> None:
+        """Ask every server that takes itself as the active controller for all partitions; a checker looks at the
+        answers."""
+        self._voters.read()
 
     def _chance(self) -> Random:
         return Random(self.random.getrandbits(64))

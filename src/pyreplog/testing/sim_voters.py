@@ -26,6 +26,7 @@ from pyreplog.wire import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeTopicPartitionsRequest,
     ErrorCode,
     Request,
     RequestBody,
@@ -117,21 +118,30 @@ class SimVoters:
             format_quorum(machine.disk, folder, identity, machine.clock, voters, QuorumConfig())
             machine.disk.sync_directory(root.path)
 
-    def ask(self, question: RequestBody, done: Callable[[Any], None]) -> bool:
-        """Send ``question`` to the active controller. Return whether there is one.
+    def ask(self, question: RequestBody, done: Callable[[Any], None], node_id: int | None = None) -> bool:
+        """Send ``question`` to the active controller, or to a node's server. Return whether there is one.
 
         ``done`` gets the answer, unless the network loses it.
         """
-        machine = self.active()
+        machine = self.active() if node_id is None else self._cluster.machines[node_id]
         if machine is None:
             return False
+        self._send(machine, question, done)
+        return True
+
+    def _send(self, machine: Machine, question: RequestBody, done: Callable[[Any], None]) -> None:
         if self._transport is None:
             self._transport = self._cluster.network.endpoint()
             self._transport.listen(WORLD_ADDRESS)
         self._asked += 1
         self._waiting[self._asked] = done
         self._transport.send(machine.server_address, Request(WORLD_ADDRESS, self._asked, question))
-        return True
+
+    def read(self) -> None:
+        """Ask each server that takes itself as the active controller for all partitions."""
+        for machine in self._cluster.machines.values():
+            if machine.server is not None and machine.server.is_active:
+                self._send(machine, DescribeTopicPartitionsRequest(), lambda _: None)
 
     def create(self, topics: Sequence[CreatableTopic]) -> None:
         """Create topics: ask again and again until all are there."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyreplog.controller import CONTROLLER_PREFIX, MetadataImage, PartitionImage, PartitionKey
+from collections.abc import Mapping
+
+from pyreplog.controller import CONTROLLER_PREFIX, MISSING, MetadataImage, PartitionImage, PartitionKey
 from pyreplog.testing.checkers.base import Checker
 from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.wire import (
@@ -10,8 +12,11 @@ from pyreplog.wire import (
     NO_ID,
     AlterPartitionRequest,
     AlterPartitionResponse,
+    BrokerRegistrationRequest,
     BrokerRegistrationResponse,
     CreateTopicsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     RegisterBrokerRecord,
     Request,
     Response,
@@ -39,8 +44,13 @@ class MetadataHistory:
         """The ids of all topics that were ever created."""
         self.broker_epochs: dict[int, None] = {}
         self.partition_epochs: dict[PartitionKey, int] = {}
+        self.leader_epochs: dict[PartitionKey, int] = {}
         self._image = MetadataImage()
         self._positions: dict[_Life, int] = {}
+
+    def has_topic(self, topic_id: str) -> bool:
+        """Return whether a topic exists by the records so far."""
+        return topic_id in self._image.topics
 
     def follow(self, machine: ObservedNode) -> str:
         """Take in the new committed records of a machine's server; return the first difference from those of other
@@ -78,6 +88,7 @@ class MetadataHistory:
             partition = self._image.partition((topic_id, number))
             if partition is not None:
                 self.partition_epochs[topic_id, number] = partition.partition_epoch
+                self.leader_epochs[topic_id, number] = partition.leader_epoch
 
 
 class CommittedMetadataKept(Checker):
@@ -153,26 +164,51 @@ class CommittedMetadataKept(Checker):
 
 
 class AnswersCommitted(Checker):
-    """Checks that topics, registrations and in-sync sets in the answers of a quorum's controller are committed, so that
-    they survive it."""
+    """Checks that the answers of a quorum's controller are committed, so that they survive it.
+
+    These are topics, registrations and in-sync sets. A description of partitions must show all that was committed
+    when it was asked for, also if the controller that answers was deposed since.
+    """
 
     numbers = ("S16",)
     says = "the answers of a controller are committed"
 
     def __init__(self) -> None:
         self._history = MetadataHistory()
+        self._reads: dict[tuple[str, str, int], dict[PartitionKey, int]] = {}
+        """(Source, target, correlation id) -> the leader epochs that were committed then."""
 
     def server_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Note the records that were committed in the turn, whose answers are shown next."""
         self._history.follow(machine)
 
     def sent(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
-        """Check an answer that leaves a server."""
+        """Note a read that goes to a server, and check an answer that leaves one."""
+        if type(message) is Request and isinstance(message.body, DescribeTopicPartitionsRequest):
+            self._reads[source, target, message.correlation_id] = dict(self._history.leader_epochs)
         if type(message) is not Response or not source.startswith(CONTROLLER_PREFIX):
+            return
+        if isinstance(message.body, DescribeTopicPartitionsResponse):
+            known = self._reads.pop((target, source, message.correlation_id), {})
+            stale = self._stale(message.body, known)
+            if stale:
+                world.broken("S16", f"{source} shows {target} {stale} before it was asked")
             return
         missing = self._missing(message.body)
         if missing:
             world.broken("S16", f"{source} answers {target} with {missing}, which is not committed")
+
+    def _stale(self, body: DescribeTopicPartitionsResponse, known: Mapping[PartitionKey, int]) -> str:
+        """Return a committed partition that a description does not show; empty if it shows all."""
+        shown = {
+            (topic.topic_id, part.partition_index): part.leader_epoch
+            for topic in body.topics
+            for part in topic.partitions
+        }
+        for key, epoch in known.items():
+            if shown.get(key, -1) < epoch and self._history.has_topic(key[0]):
+                return f"leader epoch {shown.get(key, 'none')} of {key[0]}-{key[1]}, and {epoch} was committed"
+        return ""
 
     def _missing(self, body: object) -> str:
         """Return the first part of an answer that is not committed; empty if everything is."""
@@ -200,20 +236,29 @@ class MembersRegistered(Checker):
     """Checks that members of an ISR are the incarnations that are registered.
 
     A broker that is fenced leaves the ISR of every partition that has a leader, and a broker joins an ISR only if its
-    leader proposed the incarnation that is registered. Members that were fenced together with their leader stay.
+    leader proposed the incarnation that is registered. Members that were fenced together with their leader stay. A
+    member of an ELR that returns stays in it only if its next incarnation stopped in order, or reports its copy, and
+    does not call it incomplete for the first time.
     """
 
     numbers = ("S17",)
-    says = "the members of an ISR are the registered incarnations"
+    says = "the members of an ISR and of an ELR are the registered incarnations"
 
     def __init__(self) -> None:
         self._partitions: dict[PartitionKey, PartitionImage] = {}
         self._fenced: dict[int, None] = {}
         self._proposed: dict[tuple[PartitionKey, int], dict[int, int]] = {}
         """(Partition, member) -> its proposed broker epoch -> the highest partition epoch of such a proposal."""
+        self._eligible: dict[tuple[PartitionKey, int], str] = {}
+        """(Partition, member of its ELR) -> the incarnation of the member that was registered."""
+        self._registrations: dict[str, BrokerRegistrationRequest] = {}
+        self._level = 0
+        """The feature level before the present turn."""
 
     def message(self, world: ObservedWorld, source: str, target: str, message: object) -> None:
-        """Note the in-sync sets that leaders propose."""
+        """Note the in-sync sets that leaders propose, and what brokers register with."""
+        if type(message) is Request and isinstance(message.body, BrokerRegistrationRequest):
+            self._registrations.setdefault(message.body.incarnation_id, message.body)
         if type(message) is not Request or not isinstance(message.body, AlterPartitionRequest):
             return
         for topic in message.body.topics:
@@ -229,7 +274,14 @@ class MembersRegistered(Checker):
         fenced = {one.broker_id: None for one in image.brokers.values() if one.fenced}
         fresh = [one for one in fenced if one not in self._fenced]
         self._fenced = fenced
+        eligible: dict[tuple[PartitionKey, int], str] = {}
         for name, key, now in world.partitions():
+            for member in now.elr:
+                incarnation = image.brokers[member].incarnation_id if member in image.brokers else ""
+                eligible[key, member] = incarnation
+                about = self._unproved(key, member, incarnation, image)
+                if about:
+                    world.broken("S17", f"{name}: node {member} stays in the ELR {now.elr}, and {about}")
             before = self._partitions.get(key)
             self._partitions[key] = now
             if before is None or min(before.leader, now.leader) < 0 or now.leader_epoch > before.leader_epoch + 1:
@@ -247,6 +299,22 @@ class MembersRegistered(Checker):
                 if proposed.get(registered, -1) < before.partition_epoch:
                     about = f"{name}: node {member} joins the ISR with broker epoch {registered}"
                     world.broken("S17", f"{about}, and no leader proposed this one: {proposed}")
+        self._eligible, self._level = eligible, image.level
+
+    def _unproved(self, key: PartitionKey, member: int, incarnation: str, image: MetadataImage) -> str:
+        """Return why the new incarnation of a member of an ELR may not stay there; empty if it may."""
+        before, request = self._eligible.get((key, member), incarnation), self._registrations.get(incarnation)
+        if before == incarnation or request is None or request.previous_broker_epoch >= 0:
+            return ""
+        if not self._level:
+            return ""  # below level 1 no record says who is a suspect
+        ends = {(end.topic_id, end.partition): end for end in request.partition_ends}
+        end = ends.get(key)
+        if end is None:
+            partition = image.partition(key)
+            known = partition is not None and partition.suspect_ends.get(member) == MISSING
+            return "" if known else "its next incarnation has no copy"
+        return "its next incarnation calls its copy incomplete" if end.incomplete and not end.reported else ""
 
 
 def _machine_of(world: ObservedWorld, address: str) -> ObservedNode | None:

@@ -13,6 +13,7 @@ from pyreplog.controller import PartitionImage
 from pyreplog.replica import Leader
 from pyreplog.testing.faults import Call
 from pyreplog.testing.world import World
+from pyreplog.wire import CreateTopicsRequest
 
 __all__ = [
     "all_die",
@@ -20,6 +21,8 @@ __all__ = [
     "below_the_minimum",
     "clock_set_back",
     "controller_cut_off",
+    "deposed_controller_is_asked",
+    "eligible_one_loses_its_disk",
     "fair_weather",
     "follower_dies",
     "followers_cut_off",
@@ -147,6 +150,43 @@ def controller_cut_off(world: World) -> None:
                 world.network.cut_both(one, other)
     world.run_for(3000)
     heal(world)
+
+
+def deposed_controller_is_asked(world: World) -> None:
+    """The node of the active controller is cut off from the other nodes. Another controller takes over and makes a
+    topic; then both are asked for all topics."""
+    first, *others = begin(world)
+    old = world.active_node
+    rest = [node_id for node_id in (first, *others) if node_id != old]
+    world.say(f"node {old} is cut off from the other nodes, with its controller")
+    for one in (f"node-{old}", world.controller_address(old)):
+        for node_id in rest:
+            for other in (f"node-{node_id}", world.controller_address(node_id)):
+                world.network.cut_both(one, other)
+    actives = [world.machines[node_id] for node_id in rest]
+    until(world, lambda: any(one.server is not None and one.server.is_active for one in actives), "another takes over")
+    (new,) = [one.node_id for one in actives if one.server is not None and one.server.is_active]
+    answers: list[object] = []
+    world.ask_controller(CreateTopicsRequest([world.passing_topic.creatable()]), answers.append, new)
+    until(world, lambda: bool(answers), "the topic is made")
+    world.say("both controllers are asked")
+    world.read_metadata()
+    world.run_for(2000)
+    heal(world)
+
+
+def eligible_one_loses_its_disk(world: World) -> None:
+    """Two followers die one after the other, so that the last of them is eligible. It comes back with an empty
+    disk."""
+    _, second, third = begin(world)
+    kill(world, third)
+    until(world, lambda: third not in partition(world).isr, "it is out")
+    kill(world, second)
+    until(world, lambda: second in partition(world).elr, "it is eligible")
+    world.say(f"node {second} loses its disk, and comes back")
+    world.wipe(second)
+    world.start(second)
+    world.run_for(1000)
 
 
 def all_die(world: World) -> None:

@@ -111,6 +111,10 @@ _ALONE: Final = WorldOptions(
 )
 _QUORUM: Final = dataclasses.replace(_ONE_IS_ENOUGH, voters=3, apart=False)
 """Each node is a voter of the metadata quorum."""
+_PATIENT: Final = dataclasses.replace(
+    _QUORUM, config=dataclasses.replace(QUICK, session_timeout_ms=2000, replica_lag_time_max_ms=10_000)
+)
+"""Silence changes nothing for two seconds."""
 _ALL: Final = (
     ClusterVariant("ReadsToTheEnd", ("C6",), _replica(leaders.ReadsToTheEnd), "S10", schedules.followers_cut_off),
     ClusterVariant(
@@ -205,6 +209,22 @@ _ALL: Final = (
         "FencedStays", ("V35",), {"controller_class": controllers.FencedStays}, "S17", schedules.follower_dies
     ),
     ClusterVariant(
+        "MissingIsEmpty",
+        ("C22",),
+        {"controller_class": controllers.MissingIsEmpty},
+        "S17",
+        schedules.eligible_one_loses_its_disk,
+    ),
+    ClusterVariant(
+        "ReadsUnproved",
+        ("C21",),
+        {"server_class": servers.ReadsUnproved},
+        "S16",
+        schedules.deposed_controller_is_asked,
+        options=_PATIENT,
+        seed=4,
+    ),
+    ClusterVariant(
         "CommitsAlone",
         ("C19",),
         {"server_class": servers.CommitsAlone},
@@ -226,9 +246,7 @@ _ALL: Final = (
         {"server_class": servers.LeasesUnproved},
         "S20",
         schedules.controller_cut_off,
-        options=dataclasses.replace(
-            _QUORUM, config=dataclasses.replace(QUICK, session_timeout_ms=2000, replica_lag_time_max_ms=10_000)
-        ),
+        options=_PATIENT,
         seed=3,
     ),
 )

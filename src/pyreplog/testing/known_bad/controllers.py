@@ -12,6 +12,7 @@ from pyreplog.wire import (
     BrokerRegistrationRequest,
     BrokerState,
     ErrorCode,
+    PartitionEnd,
     SuspectReplica,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "ElrKept",
     "FencedStays",
     "FencesNobody",
+    "MissingIsEmpty",
     "NoElr",
     "SuspectsTrusted",
     "UncleanStartsIgnored",
@@ -97,6 +99,18 @@ class ElectsOnce(Controller):
     def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
         """Unfence the broker, and elect no leader."""
         self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))
+
+
+class MissingIsEmpty(Controller):
+    """A copy that its broker does not have any more counts as one that was empty: a broker that returns
+    with an empty disk stays eligible."""
+
+    def _reconcile_replicas(self, request: BrokerRegistrationRequest, *rest: Any, **more: Any) -> None:
+        """Report a complete, empty copy of each partition that is missing."""
+        has = [(end.topic_id, end.partition) for end in request.partition_ends]
+        missing = [key for key in self.image.index.holds(request.broker_id) if key not in has]
+        ends = [*request.partition_ends, *(PartitionEnd(*key, -1, 0) for key in missing)]
+        super()._reconcile_replicas(dataclasses.replace(request, partition_ends=ends), *rest, **more)
 
 
 class FencesNobody(Controller):

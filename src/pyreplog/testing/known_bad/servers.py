@@ -6,8 +6,9 @@ from typing import Any
 
 from pyreplog.controller import ActiveController, Decided, QuorumServer
 from pyreplog.quorum import RaftNode
+from pyreplog.wire import DescribeTopicPartitionsRequest
 
-__all__ = ["AnswersUncommitted", "CommitsAlone", "LeasesUnproved"]
+__all__ = ["AnswersUncommitted", "CommitsAlone", "LeasesUnproved", "ReadsUnproved"]
 
 
 class _Hasty(ActiveController):
@@ -32,6 +33,18 @@ class LeasesUnproved(QuorumServer):
     not know yet that it was replaced, extends a lease that its successor takes as ended."""
 
     active_class = _Unproved
+
+
+class _UnprovedReads(ActiveController):
+    def _needs_proof(self, answer: Decided) -> bool:
+        return not isinstance(answer.request.body, DescribeTopicPartitionsRequest) and super()._needs_proof(answer)
+
+
+class ReadsUnproved(QuorumServer):
+    """A controller describes topics without a proof that it still leads. One that was deposed and does
+    not know it shows the past."""
+
+    active_class = _UnprovedReads
 
 
 class _Alone(RaftNode):
