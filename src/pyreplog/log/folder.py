@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pyreplog.errors import CorruptError
+from pyreplog.log.gaps import read_gaps
 from pyreplog.log.layout import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -118,13 +120,21 @@ def apply_plan(disk: Disk, directory: str, plan: FolderPlan) -> None:
 
 
 def _end_of(disk: Disk, directory: str, base_offset: int) -> int:
-    """Return the end offset of the segment with a ``.swap`` name at ``base_offset``; its base if it has no batch."""
+    """Return the end offset of the segment with a ``.swap`` name at ``base_offset``; its base if it has no batch.
+
+    A gap behind its last batch counts too: it replaces segments of which nothing is left.
+    """
     file = disk.open(join(directory, segment_name(base_offset, LOG_SUFFIX + SWAP_SUFFIX)))
     try:
         scan = scan_segment(file, file.size(), base_offset, check_crc=False)
     finally:
         file.close()
-    return scan.next_offset if scan.batch_count else base_offset
+    end = scan.next_offset if scan.batch_count else base_offset
+    try:
+        gaps = read_gaps(disk, directory, base_offset, segment_name(base_offset, GAPS_SUFFIX + SWAP_SUFFIX))
+    except CorruptError:
+        gaps = None  # the opening reports it
+    return end if gaps is None else gaps.behind(end)
 
 
 def _replaced(ends: Mapping[int, int], live: Sequence[str]) -> list[str]:

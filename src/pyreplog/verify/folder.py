@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -117,6 +118,10 @@ def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
         if unready is None or base < unready
     }
     ends = {base: _end_of(disk, f"{path}/{name}", base) for base, name in swaps.items()}
+    for base, end in ends.items():  # a gap behind the last batch replaces segments of which nothing is left
+        with suppress(Unreadable):
+            data = read_file(disk, f"{path}/{base:020}.gaps.swap")
+            ends[base] = end if data is None else recorded_gaps(data, base).get(end, end)
     if all(end == base for base, end in ends.items()):
         # No new file has a batch, so they do not replace the existing files. Beside other files, an
         # empty one may be the first part of a split.

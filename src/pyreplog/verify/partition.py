@@ -132,7 +132,7 @@ class PartitionCheck(FolderCheck):
         offsets, times, aborted = (
             self._read(f"{stem}{suffix}{swap}") for suffix in (".index", ".timeindex", ".txnindex")
         )
-        self._gaps = self._gaps_of(base, (f"{stem}.gaps{swap}", f"{stem}.gaps"))
+        self._gaps = self._gaps_of(base, (f"{stem}.gaps.swap", f"{stem}.gaps"))
         try:
             file = disk.open(path)
         except StorageError as error:
