@@ -58,7 +58,7 @@ FAULTS = (
 FAULTS_OF_VOTERS = [kind for kind in FAULTS if kind not in ("min_isr", "grow", "passing_topic", "wipe", "rot")]
 """A majority of the voters keeps its disks, so wipe and rot strike few of them."""
 HITS = [
-    *(f"{kind} of the active controller" for kind in FAULTS_OF_VOTERS),
+    *(f"{kind} of the active controller" for kind in (*FAULTS_OF_VOTERS, "wipe")),
     *(f"{kind} of a majority of the voters" for kind in FAULTS_OF_VOTERS if kind != "controller_restart"),
 ]
 DRAWN = [
