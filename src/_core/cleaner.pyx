@@ -5,7 +5,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -395,7 +395,6 @@ def find_unkeyed(header, payload):
     cdef batch_header h
     cdef batch_record r
     cdef cursor c
-    cdef int32_t i
     PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
     try:
         check(batch_header_read(<const uint8_t *>head.buf, <const uint8_t *>head.buf + head.len, &h), 0)
@@ -405,7 +404,7 @@ def find_unkeyed(header, payload):
     try:
         c.p = <const uint8_t *>view.buf
         c.end = c.p + view.len
-        for i in range(h.record_count):
+        for _ in range(h.record_count):
             check(record_read(&c, &r), c.p - <const uint8_t *>view.buf)
             if r.key_size < 0:
                 return h.base_offset + r.offset_delta
