@@ -132,7 +132,7 @@ def describe_topics(image: MetadataImage, request: DescribeTopicPartitionsReques
             for number, one in topic.partitions.items()
         ]
         topics.append(DescribeTopicPartitionsTopic(name, topic.topic_id, partitions, is_internal=is_internal(name)))
-    return DescribeTopicPartitionsResponse(topics)
+    return DescribeTopicPartitionsResponse(topics, metadata_offset=image.offset)
 
 
 def describe_configs(image: MetadataImage, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -188,7 +188,7 @@ def describe_cluster(
         for one in image.brokers.values()
         if request.include_fenced_brokers or not one.fenced
     ]
-    return DescribeClusterResponse(cluster_id, brokers=brokers)
+    return DescribeClusterResponse(cluster_id, brokers=brokers, metadata_offset=image.offset)
 
 
 def _state(broker: BrokerImage, is_alive: Callable[[int], bool]) -> int:

@@ -104,7 +104,7 @@ class Admin(TopicChanges, ClientFace[Machine]):
                 raise self._advice.unknown_topic(name)
             if result.error_code != NO_ERROR:
                 raise cluster_error(result.error_code, result.error_message or repr(name))
-        return description_of(topic, configs)
+        return description_of(topics, configs)
 
     def describe_quorum(self) -> QuorumInfo:
         """The voters and the observers of the metadata log, and how far each has it, as the active controller knows

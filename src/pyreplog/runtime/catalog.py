@@ -113,7 +113,7 @@ class Catalog:
         state = self._controller()
         if state is not None and state.image.topic(topic) is not None:
             answer = describe_topics(state.image, DescribeTopicPartitionsRequest([topic]))
-            return description_of(answer.topics[0], describe_configs(state.image, _configs_of(topic)))
+            return description_of(answer, describe_configs(state.image, _configs_of(topic)))
         parts: list[PartitionDescription] = []
         topic_id, settings = "", dict[str, str]()
         for reader in self.open([TopicPartition(topic, number) for number in numbers]):

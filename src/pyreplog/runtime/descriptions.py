@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from pyreplog.config import LogConfig
@@ -16,7 +16,7 @@ from pyreplog.wire import (
     DescribeClusterBroker,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    DescribeTopicPartitionsTopic,
+    DescribeTopicPartitionsResponse,
 )
 
 __all__ = [
@@ -71,12 +71,15 @@ class PartitionDescription:
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
     """One topic and its partitions. ``config``: ``durability``, ``min.insync.replicas`` and every other setting that
-    the topic or the cluster was given, by Kafka's keys."""
+    the topic or the cluster was given, by Kafka's keys. ``metadata_offset``: the last record of the metadata log that
+    the description reflects; a description with a higher one is newer. It does not count when descriptions are
+    compared."""
 
     name: str
     topic_id: str
     partitions: tuple[PartitionDescription, ...]
     config: Mapping[str, str]
+    metadata_offset: int = field(default=-1, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +103,19 @@ class NodeDescription:
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """The cluster: the node whose controller decides (None: no node has it), its nodes in the order of their numbers,
-    and the defaults of topic settings that it was given (``alter_cluster_config``), by Kafka's keys."""
+    and the defaults of topic settings that it was given (``alter_cluster_config``), by Kafka's keys.
+    ``metadata_offset``: see :class:`TopicDescription`."""
 
     cluster_id: str
     controller_id: int | None
     nodes: tuple[NodeDescription, ...]
     config: Mapping[str, str]
+    metadata_offset: int = field(default=-1, kw_only=True, compare=False, repr=False)
 
 
-def description_of(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:
-    """Return the description of one topic from two answers of a controller."""
+def description_of(topics: DescribeTopicPartitionsResponse, configs: DescribeConfigsResponse) -> TopicDescription:
+    """Return the description of the one topic in two answers of a controller."""
+    topic = topics.topics[0]
     assert topic.name is not None, "the request named the topic"
     return TopicDescription(
         topic.name,
@@ -126,6 +132,7 @@ def description_of(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigs
             for entry in topic.partitions
         ),
         {key: value for result in configs.results for key, value in settings_of(result).items()},
+        metadata_offset=topics.metadata_offset,
     )
 
 

@@ -284,7 +284,9 @@ class TopicChanges:
             self._on_change(topic)
         now = self.describe(topic)
         added = len(now.partitions) - there
-        return GrownTopic(now.name, now.topic_id, now.partitions, now.config, added, note)
+        return GrownTopic(
+            now.name, now.topic_id, now.partitions, now.config, added, note, metadata_offset=now.metadata_offset
+        )
 
     def alter_config(
         self, topic: str, config: Mapping[str, object | None] | LogConfig, *, timeout: float | None = None
@@ -346,6 +348,7 @@ class TopicChanges:
             None if answer.controller_id < 0 else answer.controller_id,
             tuple(states[number] for number in sorted(states)),
             self._cluster_config(),
+            metadata_offset=answer.metadata_offset,
         )
 
     def replace_node(self, node_id: int, *, timeout: float | None = 30.0) -> None:

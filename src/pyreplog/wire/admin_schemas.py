@@ -353,7 +353,8 @@ class DescribeClusterBroker:
 
 @dataclass(slots=True)
 class DescribeClusterResponse:
-    """Answers :class:`DescribeClusterRequest`."""
+    """Answers :class:`DescribeClusterRequest`. ``metadata_offset``: the last metadata record that the answer reflects;
+    -1: unknown."""
 
     cluster_id: str
     controller_id: int = -1
@@ -363,6 +364,7 @@ class DescribeClusterResponse:
     endpoint_type: int = 1
     throttle_time_ms: int = 0
     cluster_authorized_operations: int = -(2**31)
+    metadata_offset: int = -1
 
 
 # ------------------------------------------------------------------------ UpdateFeatures (57), v0-2
@@ -445,11 +447,13 @@ class DescribeTopicPartitionsTopic:
 
 @dataclass(slots=True)
 class DescribeTopicPartitionsResponse:
-    """Answers :class:`DescribeTopicPartitionsRequest`, all at once."""
+    """Answers :class:`DescribeTopicPartitionsRequest`, all at once. ``metadata_offset``: the last metadata record that
+    the answer reflects; -1: unknown."""
 
     topics: Sequence[DescribeTopicPartitionsTopic]
     throttle_time_ms: int = 0
     next_cursor: Cursor | None = None
+    metadata_offset: int = -1
 
 
 # ---------------------------------------------------------------------- CreatePartitions (37), v0-3

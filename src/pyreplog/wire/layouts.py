@@ -222,7 +222,8 @@ LAYOUTS: Final = {
     ),
     "DescribeClusterResponse": (
         "throttle_time_ms:int32 error_code:int16 error_message:?string endpoint_type:int8 cluster_id:string "
-        "controller_id:int32 brokers:[DescribeClusterBroker] cluster_authorized_operations:int32"
+        "controller_id:int32 brokers:[DescribeClusterBroker] cluster_authorized_operations:int32 "
+        "metadata_offset:int64@10012"
     ),
     "DescribeClusterBroker": ("broker_id:int32 host:string port:int32 rack:?string is_fenced:bool state:int8@10010"),
     # BrokerRegistration, BrokerHeartbeat, UnregisterBroker
@@ -258,7 +259,7 @@ LAYOUTS: Final = {
     "DescribeTopicPartitionsRequest": "topics:[{name:string}] response_partition_limit:int32 cursor:?Cursor",
     "Cursor": "topic_name:string partition_index:int32",
     "DescribeTopicPartitionsResponse": (
-        "throttle_time_ms:int32 topics:[DescribeTopicPartitionsTopic] next_cursor:?Cursor"
+        "throttle_time_ms:int32 topics:[DescribeTopicPartitionsTopic] next_cursor:?Cursor metadata_offset:int64@10011"
     ),
     "DescribeTopicPartitionsTopic": (
         "error_code:int16 name:?string topic_id:uuid is_internal:bool "

@@ -132,6 +132,8 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
     ("PartitionRecord", "suspects"): 10003,
     ("PartitionChangeRecord", "suspects"): 10004,
     ("DescribeClusterBroker", "state"): 10010,
+    ("DescribeTopicPartitionsResponse", "metadata_offset"): 10011,
+    ("DescribeClusterResponse", "metadata_offset"): 10012,
 }
 """(message, field) -> tag of every field that Kafka's messages do not have.
 

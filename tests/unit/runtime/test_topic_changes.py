@@ -271,6 +271,19 @@ def test_describe_cluster_names_states(cluster: Cluster) -> None:
     assert [one.state for one in cluster.admin.describe_cluster().nodes] == ["online", "offline", "online"]
 
 
+def test_a_description_names_the_metadata_that_it_reflects(tmp_path: Path) -> None:
+    """A later one has a higher offset, below the end of what is committed; the files say the same."""
+    with Cluster(tmp_path / "c", nodes=2) as cluster:
+        admin = cluster.admin
+        made = [admin.create_topic("a"), admin.create_topic("b"), admin.create_partitions("a", 2)]
+        offsets = [*(one.metadata_offset for one in made), admin.describe_cluster().metadata_offset]
+        assert offsets == sorted(offsets)
+        assert 0 < offsets[0] < offsets[1] < offsets[2]
+        assert offsets[-1] < admin.describe_quorum().high_watermark
+    with Cluster(tmp_path / "c", mode="r") as reader:
+        assert reader.describe("a").metadata_offset >= offsets[2]
+
+
 def test_a_node_that_was_away_learns_of_all_changes(cluster: Cluster, create: Create) -> None:
     """Growth, settings, and a topic that was deleted and made again."""
     create("t", 1)
