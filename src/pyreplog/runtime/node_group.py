@@ -75,7 +75,7 @@ class NodeGroup:
         for node in self.nodes:
             if node._opened is not None:
                 self._attempt(node, node._run, recovery)
-        self.controller.note_started()
+        self.controller.note_started([node.node_id for node in self.nodes])
         self._wait_until_settled()
 
     def _attempt(self, node: ClusterNode, act: Callable[[], None], recovery: Recovery) -> None:
@@ -218,11 +218,11 @@ class NodeGroup:
     def check_up(self) -> None:
         """Raise BrokerNotAvailableError if no node runs that could answer, ClosedError if the cluster is closed. Any
         thread."""
-        self._driver.check()
         if any(node.alive for node in self.nodes):
             return
         lack = self.controller.lack()
         if lack is not None:
+            self._driver.check()  # the nodes of a closed cluster are down, too
             raise BrokerNotAvailableError(f"no node is up, and {lack}")
 
     # ------------------------------------------------------------------------------------- replicas

@@ -270,10 +270,11 @@ class QuorumHost(MetadataView):
         self._servers[node_id] = server
         return server
 
-    def note_started(self) -> None:
-        """Tell the servers that all of them started together: no earlier incarnation of their nodes is alive."""
+    def note_started(self, node_ids: Sequence[int]) -> None:
+        """Tell the servers that no earlier incarnation of these nodes is alive: this process has the cluster's lock.
+        That holds for nodes that cannot start, too: without it their leaderships would wait for their sessions."""
         for server in self._servers.values():
-            server.note_started(list(self._servers))
+            server.note_started(node_ids)
 
     def forget_server(self, node_id: int) -> None:
         """Note that the server of a node ended; the newest metadata is kept."""

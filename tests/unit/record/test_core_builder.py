@@ -369,7 +369,8 @@ def test_a_null_of_arrow_is_none(what: str) -> None:
         (b"", None, [("a",)], 0, TypeError, "pairs"),
         (b"", None, ["ab"], 0, TypeError, "pairs"),
         (b"", None, [5], 0, TypeError, "pairs"),
-        (b"", None, {"a": b"b"}, 0, TypeError, "pairs"),
+        (b"", None, {"a": 5}, 0, TypeError, "not int"),
+        (b"", None, {5: b"b"}, 0, TypeError, "header key is a str, not int"),
         (b"", None, 5, 0, TypeError, "pairs, not int"),
         (
             b"",

@@ -110,6 +110,8 @@ def test_what_is_left_of_a_topic_is_not_the_topic(tmp_path: Path, disks: list[st
         cluster.admin.create_topic("whole", replication_factor=2)
     shutil.move(disks[1], tmp_path / "unmounted")
     with Cluster(path, mode="r") as reader, Cluster(path) as cluster, FileAccess(str(path)) as spark:
+        gone = cluster._controller.image.brokers[2]
+        assert gone.fenced, "no session of a node that could not start is waited for"
         reads: list[Callable[[], object]] = [
             lambda: pyreplog.open_log(path, "r", topic="split"),
             lambda: list(cluster.scan("split").batches()),
