@@ -34,15 +34,17 @@ def test_mutations(target: Target) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
 def test_cut_and_flipped(target: Target) -> None:
-    """Its shortest seeds, cut at every byte and with every bit flipped."""
+    """Its shortest seeds, cut at every byte and with every bit flipped. A folder takes milliseconds: with each commit
+    it meets another part of them."""
+    part = 4 if target.name == "folder" else 1
     whole = sorted(target.seeds(), key=len)
     for number, data in enumerate(whole):
         if number and sum(map(len, whole[: number + 1])) > SHORT_SIZE:
             break
-        for size in range(len(data)):
+        for size in range(SEED % part, len(data), part):
             execute(target, data[:size])
         flipped = bytearray(data)
-        for place in range(8 * len(data)):
+        for place in range(SEED % part, 8 * len(data), part):
             flipped[place >> 3] ^= 1 << (place & 7)
             execute(target, bytes(flipped))
             flipped[place >> 3] ^= 1 << (place & 7)
