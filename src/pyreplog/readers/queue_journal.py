@@ -65,6 +65,7 @@ _LOOK_SIZE: Final = 96
 """Bytes that are read at the end of the entries: enough for the entry of another worker that has one record."""
 _READ_SIZE: Final = 4096
 _NO_ENTRY: Final = bytes(4)
+_WORKER_MAX: Final = 2**32 - 1
 _HOLD_TRIES: Final = 100
 _OPEN_TRIES: Final = 10
 _NO_BOOT: Final = bytes(16)
@@ -167,12 +168,17 @@ class QueueJournal:
                 self._turn()
             if name is None:
                 self._write_name()
-        for number in range(self.state.last_worker + 1, self.state.last_worker + 1 + _HOLD_TRIES):
+        last = self.state.last_worker
+        for number in range(last + 1, min(last + _HOLD_TRIES, _WORKER_MAX) + 1):
             if self._file.hold(number):
                 self.append(Joined(number))
                 self.worker = number
                 return
-        raise CorruptError("the numbers of workers in the queue's journal are older than its workers", file=self.path)
+        raise CorruptError(
+            "the numbers of workers in the queue's journal are used up, or older than its workers: remove the file to"
+            " deliver every record again",
+            file=self.path,
+        )
 
     def _check(self, found: _Slot, name: str | None) -> None:
         """Raise unless the journal is that of this queue."""
@@ -322,8 +328,7 @@ class QueueJournal:
         try:
             for body, crc, end in _entries(data, chain):
                 entry = decode_entry(body)
-                if isinstance(entry, Snapshot) != (start + position == _area_position(self._sequence)):
-                    raise CorruptError("a snapshot is not the first entry of its area")
+                _check_place(entry, is_first=start + position == _area_position(self._sequence))
                 self.state.apply(entry)
                 position, count, chain = end, count + 1, crc
         except CorruptError as error:
@@ -406,13 +411,21 @@ def read_queue(disk: Disk, path: str) -> tuple[JournalIdentity, QueueState]:
     state = QueueState()
     try:
         for body, _, end in _entries(data[start : start + _AREA_SIZE], _seed(newest.sequence, newest.topic_id)):
-            state.apply(decode_entry(body))
+            entry = decode_entry(body)
+            _check_place(entry, is_first=position == start)
+            state.apply(entry)
             position = start + end
     except CorruptError as error:
         raise CorruptError(error.reason, file=path, position=position) from None
     if position == start:
         raise CorruptError("the queue's journal has no snapshot", file=path, position=start)
     return JournalIdentity(_name_of(data) or "", newest.topic_id, newest.partition), state
+
+
+def _check_place(entry: Entry, *, is_first: bool) -> None:
+    """Raise :class:`CorruptError` unless the entry is a snapshot exactly if it is the first one of its area."""
+    if isinstance(entry, Snapshot) != is_first:
+        raise CorruptError("a snapshot is not the first entry of its area")
 
 
 def _area_position(sequence: int) -> int:

@@ -197,7 +197,7 @@ def _slot(data: bytes, number: int) -> QueueSlot | None:
     if len(raw) < _SLOT.size:
         return None
     magic, version, flags, sequence, topic_id, partition, boot_id, crc = _SLOT.unpack(raw)
-    if crc != crc32c(raw[:-4]) or magic != b"RLQJ" or sequence % 2 != number:
+    if crc != crc32c(raw[:-4]) or magic != b"RLQJ" or sequence % 2 != number or partition < 0:
         return None
     if version != 1 or flags > 1:
         raise Unreadable(f"version {version} with flags {flags} is not known")
