@@ -78,7 +78,7 @@ def slower(allowed_s: float, syncs: int, sync_s: float) -> float:
 
 
 def timed(benchmark: Any, once: Callable[[], float]) -> list[float]:
-    """Call ``once`` some times after a first one that does not count; return what it returned."""
+    """Call ``once`` several times, and once before to warm up. Return the times of the counted calls, in seconds."""
     times: list[float] = []
     benchmark.pedantic(lambda: times.append(once()), rounds=BENCH_ROUNDS, warmup_rounds=1)
     return times[1:] or times
