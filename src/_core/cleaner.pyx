@@ -46,6 +46,17 @@ cdef enum:
     RECORD_GROWTH_MAX = 15  # a record's new timestamp and the length before it
 
 
+cdef int _read_header(object header, batch_header *out) except -1:
+    """Read the header of a batch from its bytes. Raise for a bad one."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(header, &view, PyBUF_SIMPLE)
+    try:
+        check(batch_header_read(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, out), 0)
+    finally:
+        PyBuffer_Release(&view)
+    return 0
+
+
 @cython.final
 cdef class BatchWalk:
     """The place of a walk over the batches of one segment. Belongs to one thread."""
@@ -156,15 +167,11 @@ cdef class KeyMap:
     def note_records(self, header, payload, long long start_offset):
         """Note the keys of one batch: its ``header`` bytes and its uncompressed records. Return whether all are
         noted; False if the map is full."""
-        cdef Py_buffer head, view
+        cdef Py_buffer view
         cdef batch_header h
         cdef int why
         cdef int64_t bad = 0
-        PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
-        try:
-            check(batch_header_read(<const uint8_t *>head.buf, <const uint8_t *>head.buf + head.len, &h), 0)
-        finally:
-            PyBuffer_Release(&head)
+        _read_header(header, &h)
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
             with nogil:
@@ -267,16 +274,12 @@ cdef class BatchCleaner:
         """Judge the uncompressed records of one batch, for :meth:`rewrite`.
 
         Return (records kept, tombstones kept, timestamp of the first kept record, greatest timestamp)."""
-        cdef Py_buffer head, view
+        cdef Py_buffer view
         cdef batch_header h
         cdef clean_verdict v
         cdef int status
         cdef int64_t bad = 0
-        PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
-        try:
-            check(batch_header_read(<const uint8_t *>head.buf, <const uint8_t *>head.buf + head.len, &h), 0)
-        finally:
-            PyBuffer_Release(&head)
+        _read_header(header, &h)
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
             self._make_bits(view.len)
@@ -300,16 +303,12 @@ cdef class BatchCleaner:
     def rewrite(self, header, payload, long long base_timestamp):
         """Return the records that the last :meth:`judge` kept, with timestamps relative to ``base_timestamp``.
         REQUIRES the arguments of that call."""
-        cdef Py_buffer head, view
+        cdef Py_buffer view
         cdef batch_header h
         cdef uint8_t *p
         cdef uint8_t *behind
         cdef size_t room
-        PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
-        try:
-            check(batch_header_read(<const uint8_t *>head.buf, <const uint8_t *>head.buf + head.len, &h), 0)
-        finally:
-            PyBuffer_Release(&head)
+        _read_header(header, &h)
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
             room = <size_t>(view.len + view.len // RECORD_SIZE_MIN * RECORD_GROWTH_MAX + BATCH_HEADER_SIZE)
@@ -391,15 +390,11 @@ def write_header(buffer, int record_count, int attributes, long long base_timest
 def find_unkeyed(header, payload):
     """Return the offset of the first record without a key in one batch: its ``header`` bytes and its uncompressed
     records. Return -1 if all have one."""
-    cdef Py_buffer head, view
+    cdef Py_buffer view
     cdef batch_header h
     cdef batch_record r
     cdef cursor c
-    PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
-    try:
-        check(batch_header_read(<const uint8_t *>head.buf, <const uint8_t *>head.buf + head.len, &h), 0)
-    finally:
-        PyBuffer_Release(&head)
+    _read_header(header, &h)
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
         c.p = <const uint8_t *>view.buf
