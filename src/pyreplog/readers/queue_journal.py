@@ -63,6 +63,8 @@ _SEED: Final = Struct(">Q16s")
 
 _LOOK_SIZE: Final = 96
 """Bytes that are read at the end of the entries: enough for the entry of another worker that has one record."""
+_FIRST_SIZE: Final = 4096
+"""A first writer writes one entry at the beginning of an area, and no byte of it behind this many."""
 _READ_SIZE: Final = 4096
 _NO_ENTRY: Final = bytes(4)
 _WORKER_MAX: Final = 2**32 - 1
@@ -197,11 +199,13 @@ class QueueJournal:
             )
 
     def _was_used(self) -> bool:
-        """Return whether an area has two entries, the second of which continues the first: so this is no file whose
-        first writer was interrupted."""
+        """Return whether this is no file whose first writer was interrupted: an area has two entries, the second of
+        which continues the first, or bytes where that writer leaves zeros."""
         for sequence in (0, 1):
             position = _area_position(sequence)
             data = self._file.read_at(position, _AREA_SIZE)
+            if any(data[_FIRST_SIZE:]):
+                return True
             if len(data) < 2 * _FRAME.size:
                 continue
             size, crc = _FRAME.unpack_from(data)

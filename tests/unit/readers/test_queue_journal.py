@@ -299,6 +299,16 @@ def test_damage_of_both_slots_is_an_error_and_of_a_fresh_file_is_not() -> None:
         read_queue(disk, PATH)
 
 
+def test_a_file_of_other_bytes_is_an_error() -> None:
+    """It is no journal whose first writer was interrupted: the rest of that one would be zeros."""
+    disk = made()
+    file = disk.create(PATH)
+    file.write_at(0, [Random(1).randbytes(QUEUE_FILE_SIZE)])
+    file.close()
+    with pytest.raises(CorruptError, match="neither slot"):
+        opened(disk)
+
+
 def test_a_flipped_byte_is_noticed_wherever_it_is() -> None:
     """Damage is an error or undoes the newest entries; it never finishes a record that no worker accepted."""
     random = Random(7)
