@@ -4,6 +4,8 @@
 VENV ?= .venv
 PY := $(VENV)/bin/python
 JOBS ?= 2
+# One more than the processors: tests wait for disks and other processes a fourth of their time.
+TEST_JOBS ?= 3
 CC ?= cc
 PYTEST ?=
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
@@ -80,7 +82,7 @@ pipeline: $(CORE) $(call group,demo)
 	$(PY) docs/demo/pipeline.py
 
 test: $(CORE) $(call group,test) $(call group,lint)
-	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 # Other versions of PySpark, each a download of 455 MB, kept in build/; then the installed one.
 SPARKS ?= 4.0 4.1 4.2

@@ -89,6 +89,11 @@ _NO_CONTROLLER = frozenset(
 """Refusals of a description of the quorum that end when a controller is active."""
 
 
+_NO_NODE_PATIENCE_MS = 1000
+"""How long a question is repeated while the controller knows of no live node. A node that is being started is up
+sooner."""
+
+
 class Answer(Completion):
     """The answer to one question. ``value`` is set once settled without error."""
 
@@ -100,6 +105,7 @@ class Answer(Completion):
         "is_looked_up",
         "is_unknown",
         "lookup",
+        "no_node_ns",
         "peers",
         "refusal",
         "retriable",
@@ -137,6 +143,8 @@ class Answer(Completion):
         """Whether the next question is the one of ``lookup``."""
         self.refusal: ClusterError | None = None
         """The refusal of a second copy, if the first one may be the reason."""
+        self.no_node_ns = 0
+        """When the controller first answered that no node is alive."""
         self.retriable = retriable
         """Whether a second answer has the same effect."""
         self._deadline_ns = deadline_ns
@@ -362,7 +370,11 @@ class Admin:
             code, message = refused
             # It is the active controller that knows of no live node.
             stays = code == ErrorCode.BROKER_NOT_AVAILABLE
-            self._again(answer, cluster_error(code, message or answer.what), sent=False, stays=stays)
+            error = cluster_error(code, message or answer.what)
+            if stays and self._is_too_long_without_nodes(answer):
+                answer.fail(error)
+            else:
+                self._again(answer, error, sent=False, stays=stays)
             return
         self._put_first(answer.peers[0])
         lookup = answer.lookup
@@ -393,6 +405,11 @@ class Admin:
                 answer.answer(result)
             return
         answer.answer(body)
+
+    def _is_too_long_without_nodes(self, answer: Answer) -> bool:
+        now = self._now_ns()
+        answer.no_node_ns = answer.no_node_ns or now
+        return not answer.is_unknown and now - answer.no_node_ns >= _NO_NODE_PATIENCE_MS * MS
 
     def _looked_up(self, answer: Answer, lookup: Lookup, body: Any) -> bool:
         """Handle an answer after an unknown outcome; return whether it is handled.

@@ -213,6 +213,17 @@ def test_another_controller_is_asked() -> None:
     assert controller.admin.controllers == ["controller", "nobody"]
 
 
+def test_a_controller_without_nodes_is_asked_for_a_second() -> None:
+    """A node that is being started is up sooner than that; after it the caller hears that no node is up."""
+    controller = Controller()
+    question = controller.admin.create_topic("t", 1, 1, {})
+    begun = controller.clock.monotonic_ns()
+    while not question.settled:
+        controller.reply(created(ErrorCode.BROKER_NOT_AVAILABLE, "no node is up"))
+    assert isinstance(question.error, BrokerNotAvailableError)
+    assert 1000 * MS <= controller.clock.monotonic_ns() - begun <= 3000 * MS
+
+
 def test_a_repeated_question_ends_with_its_timeout() -> None:
     """A controller that never answers is asked until the timeout has passed; then the question fails with an error,
     never silently."""

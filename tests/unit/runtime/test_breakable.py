@@ -46,8 +46,8 @@ def values(cluster: BreakableCluster, last: bytes) -> list[bytes | None]:
 
 
 def send(cluster: BreakableCluster, *sent: bytes) -> None:
-    """Send, and wait until all is acknowledged."""
-    with cluster.producer() as producer:
+    """Send, and wait until all is acknowledged. A node that is paused does not answer: others are asked soon."""
+    with cluster.producer(request_timeout_ms=1000) as producer:
         for value in sent:
             producer.send("orders", value).result(20)
 
