@@ -35,11 +35,18 @@ sys.exit(code)
 
 
 @pytest.mark.timeout(300)
-def test_the_sources_pass_as_they_are() -> None:
-    """Node, replica, and Ctrl-C at every line of the driver, without what was compiled."""
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ("tests/unit/replica", "tests/unit/runtime/test_interrupts.py"),
+        pytest.param(("tests/unit/node",), marks=pytest.mark.soak),
+    ],
+    ids=["replica", "node"],
+)
+def test_the_sources_pass_as_they_are(paths: tuple[str, ...]) -> None:
+    """Replica, and Ctrl-C at every line of the driver, without what was compiled; in a long run the node, too."""
     if not [*PACKAGE.parent.glob("pyreplog__mypyc*.so")]:
         pytest.skip("nothing of Python is compiled here: all tests run the sources")
-    paths = ("tests/unit/node", "tests/unit/replica", "tests/unit/runtime/test_interrupts.py")
     done = subprocess.run(
         [sys.executable, "-c", INTERPRETED, str(PACKAGE), *paths], cwd=ROOT, capture_output=True, text=True, check=False
     )
