@@ -303,6 +303,7 @@ def settings() -> str:
         "compression_type": config.CODECS,
         "message_timestamp_type": config.TIMESTAMP_TYPES,
         "preallocate": ("true", "false"),
+        "was_compacted": ("true", "false"),
         "cleanup_policy": config.CLEANUP_POLICIES,
         "compact_unkeyed": config.UNKEYED,
     }

@@ -219,6 +219,9 @@ class LogConfig(Settings):
     compact_unkeyed: str = "refuse"
     """A log that holds records without a key cannot become compacted, unless this is ``drop``: then the next
     compaction drops them."""
+    was_compacted: bool = False
+    """Whether the topic of a cluster is or was compacted, so that its offsets may have gaps. Only the controller writes
+    it, when a topic becomes compacted; nothing takes it back."""
 
     def __post_init__(self) -> None:
         if isinstance(self.cleanup_policy, str) and self.cleanup_policy not in CLEANUP_POLICIES:
@@ -235,8 +238,9 @@ class LogConfig(Settings):
                 raise ConfigError(
                     f"{_key(name)} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}{hint}"
                 )
-        if not isinstance(self.preallocate, bool):
-            raise ConfigError(f"preallocate is {self.preallocate!r}; it must be true or false")
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{_key(name)} is {getattr(self, name)!r}; it must be true or false")
         for name, low, high in _LIMITS:
             check_number(self, name, low, high, _key(name))
         _check_ratio(self)
@@ -255,6 +259,11 @@ class LogConfig(Settings):
     def deletes(self) -> bool:
         """Whether old segments are removed by age and size."""
         return self.cleanup_policy != "compact"
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether the offsets of a cluster's topic may have gaps: it is or was compacted."""
+        return self.was_compacted or self.compacts
 
     @property
     def rolls_after_ms(self) -> int:
@@ -366,6 +375,7 @@ def _key(name: str) -> str:
     return name.replace("_", ".")
 
 
+_FLAGS: Final = ("preallocate", "was_compacted")
 _LIMITS: Final = (
     ("min_insync_replicas", 1, INT32_MAX),
     ("segment_bytes", 1024, INT32_MAX),

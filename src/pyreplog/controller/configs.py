@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from pyreplog.config import LogConfig
+from pyreplog.controller.compacted_topics import WAS_COMPACTED, check_unchanged, compaction_note
 from pyreplog.controller.election import PartitionDecision
 from pyreplog.controller.image import MetadataImage, PartitionImage, PartitionKey, TopicImage
-from pyreplog.controller.refused import RefusedError, refuse_compaction
+from pyreplog.controller.refused import RefusedError
 from pyreplog.controller.topics import check_public
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.wire import (
@@ -43,6 +44,8 @@ from pyreplog.wire import (
 __all__ = ["alter_config", "alter_configs"]
 
 _DURABILITY: Final = "durability"
+_COMPACTION: Final = {"cleanup.policy", "min.compaction.lag.ms", "max.compaction.lag.ms"}
+"""The settings that must fit the own settings of each topic, and those that make a topic compacted."""
 _DEFAULTS: Final = LogConfig().to_mapping(whole=True)
 _KINDS: Final = {RESOURCE_TOPIC: "a topic", RESOURCE_BROKER: "the cluster's defaults"}
 
@@ -83,9 +86,9 @@ def alter_config(
     kind, name = wanted.resource_type, wanted.resource_name
     try:
         if kind == RESOURCE_TOPIC:
-            changes = _of_topic(image, wanted)
+            records = _of_topic(image, wanted)
         elif kind == RESOURCE_BROKER and not name:
-            changes = _of_cluster(image, wanted)
+            records = _of_cluster(image, wanted)
         else:
             raise RefusedError(
                 ErrorCode.INVALID_REQUEST,
@@ -94,16 +97,15 @@ def alter_config(
             )
     except RefusedError as refused:
         return [], AlterConfigsResourceResponse(kind, name, refused.code, str(refused))
-    records = [ConfigRecord(kind, name, key, value) for key, value in changes.items()]
     return records, AlterConfigsResourceResponse(kind, name)
 
 
-def _of_topic(image: MetadataImage, wanted: AlterConfigsResource) -> dict[str, str | None]:
+def _of_topic(image: MetadataImage, wanted: AlterConfigsResource) -> list[ConfigRecord]:
     topic = image.topic(wanted.resource_name)
     if topic is None:
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, repr(wanted.resource_name))
     check_public(topic.name, "altered", "only pyreplog itself changes it")
-    changes = _changes(wanted, topic.config)
+    changes = _changes(wanted, topic.config, was_compacted=topic.log_config.was_compacted)
     durability = changes.pop(_DURABILITY, topic.log_config.durability)
     if (durability or LogConfig().durability) != topic.log_config.durability:
         raise RefusedError(
@@ -112,11 +114,11 @@ def _of_topic(image: MetadataImage, wanted: AlterConfigsResource) -> dict[str, s
             " what the acknowledgements of its records meant: create another topic with"
             f" {durability or LogConfig().durability!r}, and copy the records if they are needed there",
         )
-    _check({**image.defaults, **_applied(topic.config, changes)})
-    return changes
+    config = _checked({**image.defaults, **_applied(topic.config, changes)})
+    return [*compaction_note(topic.name, config, topic.log_config), *_records(wanted, changes)]
 
 
-def _of_cluster(image: MetadataImage, wanted: AlterConfigsResource) -> dict[str, str | None]:
+def _of_cluster(image: MetadataImage, wanted: AlterConfigsResource) -> list[ConfigRecord]:
     changes = _changes(wanted, image.defaults)
     if _DURABILITY in changes:
         raise RefusedError(
@@ -124,13 +126,26 @@ def _of_cluster(image: MetadataImage, wanted: AlterConfigsResource) -> dict[str,
             "durability has no default for the cluster: give it to each topic when it is created,"
             " create_topic(name, config={'durability': 'os'})",
         )
-    _check(_applied(image.defaults, changes))
-    return changes
+    defaults = _applied(image.defaults, changes)
+    _checked(defaults)
+    notes = []
+    if changes.keys() & _COMPACTION:
+        for topic in image.topics.values():
+            config = _checked({**defaults, **topic.config}, f"topic {topic.name!r} with its own settings: ")
+            notes += compaction_note(topic.name, config, topic.log_config)
+    return [*notes, *_records(wanted, changes)]
 
 
-def _changes(wanted: AlterConfigsResource, there: Mapping[str, str]) -> dict[str, str | None]:
+def _records(wanted: AlterConfigsResource, changes: Mapping[str, str | None]) -> list[ConfigRecord]:
+    kind, name = wanted.resource_type, wanted.resource_name
+    return [ConfigRecord(kind, name, key, value) for key, value in changes.items()]
+
+
+def _changes(
+    wanted: AlterConfigsResource, there: Mapping[str, str], *, was_compacted: bool = False
+) -> dict[str, str | None]:
     """Return the settings to write, by key (None: reset). Raise :class:`RefusedError` for a key that is given twice,
-    and for an operation on a list."""
+    for an operation on a list, and for another value of ``was.compacted`` than it has."""
     changes: dict[str, str | None] = {}
     for one in wanted.configs:
         if one.name in changes:
@@ -140,7 +155,12 @@ def _changes(wanted: AlterConfigsResource, there: Mapping[str, str]) -> dict[str
         if one.config_operation == CONFIG_SET and one.value is None:
             raise RefusedError(ErrorCode.INVALID_CONFIG, f"{excerpt(one.name)} has no value: give one, or reset it")
         changes[one.name] = one.value if one.config_operation == CONFIG_SET else None
-    texts = _check({key: _DEFAULTS.get(key, "") if value is None else value for key, value in changes.items()})
+    texts = _checked(
+        {key: _DEFAULTS.get(key, "") if value is None else value for key, value in changes.items()}
+    ).to_mapping(whole=True)
+    if WAS_COMPACTED in changes:
+        check_unchanged(texts[WAS_COMPACTED], was_compacted=was_compacted)
+        del changes[WAS_COMPACTED]
     changes = {key: None if value is None else texts[key] for key, value in changes.items()}
     return {key: value for key, value in changes.items() if there.get(key) != value}
 
@@ -151,15 +171,12 @@ def _applied(there: Mapping[str, str], changes: Mapping[str, str | None]) -> dic
     return values
 
 
-def _check(values: Mapping[str, str]) -> dict[str, str]:
-    """Return all settings as text, as they are with ``values``. Raise :class:`RefusedError` if one is unknown or
-    wrong."""
+def _checked(values: Mapping[str, str], prefix: str = "") -> LogConfig:
+    """Return the settings with ``values``. Raise :class:`RefusedError` if one is unknown or wrong."""
     try:
-        config = LogConfig.from_mapping(values)
+        return LogConfig.from_mapping(values)
     except ConfigError as error:
-        raise RefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    refuse_compaction(config)
-    return config.to_mapping(whole=True)
+        raise RefusedError(ErrorCode.INVALID_CONFIG, f"{prefix}{error}") from None
 
 
 def _without_eligible(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig, default_min_insync_replicas
+from pyreplog.controller.compacted_topics import WAS_COMPACTED
 from pyreplog.controller.features import LEVEL_LATEST
 from pyreplog.controller.image import FEATURE, MetadataImage, PartitionImage, TopicImage
 from pyreplog.controller.survivors import MARGIN, PossibleLoss, SurvivingCopy, copy_in, loss_of, with_survivors
@@ -204,6 +205,8 @@ def _settings(disk: Disk, folder: str, replicas: tuple[int, ...]) -> dict[str, s
     settings = kept.to_mapping()
     if settings.get("min.insync.replicas") == str(default_min_insync_replicas(len(replicas))):
         del settings["min.insync.replicas"]
+    if kept.compacts or (mark is not None and mark.compacted):
+        settings[WAS_COMPACTED] = "true"
     return {"durability": kept.durability, **settings}
 
 

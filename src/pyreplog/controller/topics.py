@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from pyreplog.config import LogConfig
+from pyreplog.controller.compacted_topics import WAS_COMPACTED, check_unchanged, compaction_note
 from pyreplog.controller.image import MetadataImage, TopicImage
 from pyreplog.controller.placement import place
-from pyreplog.controller.refused import RefusedError, refuse_compaction, unavailable
+from pyreplog.controller.refused import RefusedError, unavailable
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.log import is_internal
 from pyreplog.ports import Random
@@ -180,8 +181,12 @@ def _settings(image: MetadataImage, wanted: CreatableTopic) -> dict[str, str]:
         config = LogConfig.from_mapping({**image.defaults, **given})
     except ConfigError as error:
         raise RefusedError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    refuse_compaction(config)
-    return {**given, "durability": config.durability}
+    if config.was_compacted and not config.compacts:
+        check_unchanged("true", was_compacted=False)
+    # The given settings may be those that another topic was described with.
+    given.pop(WAS_COMPACTED, None)
+    note = {one.name: "true" for one in compaction_note(wanted.name, config)}
+    return {**note, **given, "durability": config.durability}
 
 
 def new_partition(image: MetadataImage, topic_id: str, number: int, replicas: tuple[int, ...]) -> PartitionRecord:

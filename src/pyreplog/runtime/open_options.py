@@ -115,5 +115,7 @@ def _settings(durability: str | None, config: Mapping[str, object] | LogConfig |
         settings = dict(config)
         if durability is not None and settings.setdefault("durability", durability) != durability:
             raise ConfigError(f"durability is {durability!r}, but config says {settings['durability']!r}")
-    LogConfig.from_mapping(settings)
+    if LogConfig.from_mapping(settings).was_compacted:
+        raise ConfigError("was.compacted is true; only the controller of a cluster writes it: leave it out")
+    settings.pop("was.compacted", None)
     return settings

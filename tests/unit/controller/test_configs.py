@@ -6,6 +6,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.controller import MetadataImage, describe_configs
+from pyreplog.controller.configs import alter_config
 from pyreplog.controller.state import ControllerState, decode, encode
 from pyreplog.wire import (
     CONFIG_APPEND,
@@ -19,6 +20,7 @@ from pyreplog.wire import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -115,6 +117,96 @@ def test_descriptions_name_the_source() -> None:
     assert [(one.name, one.value, one.config_source) for one in cluster.configs] == [("retention.ms", "500", 3)]
 
 
+def is_noted(setup: ControllerSetup, name: str = "t") -> bool:
+    """Whether all images say of a topic that its offsets may have gaps, also one that is built from records."""
+    said = {
+        image.topics[image.topic_ids[name]].log_config.was_compacted for image in (setup.image, restated(setup.image))
+    }
+    assert len(said) == 1
+    return said.pop()
+
+
+def test_a_topic_that_was_compacted_stays_noted() -> None:
+    """However it became compacted, and also when its policy is delete again; no client can take the note back."""
+    setup = ControllerSetup()
+    setup.topic()
+    assert not is_noted(setup)
+    alter(setup, "t", cleanup_policy="compact")
+    assert config(setup).compacts
+    assert is_noted(setup)
+    alter(setup, "t", cleanup_policy=None)
+    assert not config(setup).compacts
+    assert is_noted(setup)
+    assert alter(setup, "t", was_compacted="false").error_code == ErrorCode.INVALID_CONFIG
+    assert alter(setup, "t", was_compacted=None).error_code == ErrorCode.INVALID_CONFIG
+    assert alter(setup, "t", was_compacted="true", retention_ms="7").error_code == NO_ERROR
+    assert is_noted(setup)
+    (described,) = describe_configs(
+        setup.image, DescribeConfigsRequest([DescribeConfigsResource(RESOURCE_TOPIC, "t")])
+    ).results
+    assert ("was.compacted", "true") in [(one.name, one.value) for one in described.configs]
+
+
+def test_the_note_stands_before_the_policy() -> None:
+    """So no prefix of the metadata log has a compacted topic without it."""
+    setup = ControllerSetup()
+    setup.topic()
+    setup.controller.create_topics(CreateTopicsRequest([CreatableTopic("a"), CreatableTopic("b")]))
+    alter(setup, "b", cleanup_policy="delete")
+    with_own = [("t", "cleanup.policy", "compact"), (CLUSTER, "cleanup.policy", "compact,delete")]
+    written: list[tuple[str, str]] = []
+    for name, key, value in with_own:
+        resource = AlterConfigsResource(
+            RESOURCE_TOPIC if name else RESOURCE_BROKER, name, [AlterableConfig(key, CONFIG_SET, value)]
+        )
+        records, _ = alter_config(setup.image, resource)
+        written += [(record.resource_name, record.name) for record in records]
+        alter(setup, name, cleanup_policy=value)
+    assert written == [("t", "was.compacted"), ("t", "cleanup.policy"), ("a", "was.compacted"), ("", "cleanup.policy")]
+    assert [is_noted(setup, name) for name in "tab"] == [True, True, False]
+
+
+def test_new_compacted_topics_are_noted() -> None:
+    """By their own setting, by the cluster's default, and with the settings that another topic was described with."""
+    setup = ControllerSetup()
+    compact = CreatableTopicConfig("cleanup.policy", "compact")
+    noted = CreatableTopicConfig("was.compacted", "true")
+    denied = CreatableTopicConfig("was.compacted", "false")
+    setup.controller.create_topics(CreateTopicsRequest([CreatableTopic("a", configs=[compact, denied])]))
+    (result,) = setup.controller.create_topics(CreateTopicsRequest([CreatableTopic("b", configs=[noted])])).topics
+    assert result.error_code == ErrorCode.INVALID_CONFIG
+    alter(setup, CLUSTER, cleanup_policy="compact")
+    setup.controller.create_topics(CreateTopicsRequest([CreatableTopic("c"), CreatableTopic("d", configs=[noted])]))
+    assert [is_noted(setup, name) for name in "acd"] == [True, True, True]
+    alter(setup, CLUSTER, cleanup_policy=None)
+    assert [config(setup, name).compacts for name in "acd"] == [True, False, False]
+    assert [is_noted(setup, name) for name in "acd"] == [True, True, True]
+
+
+def test_the_clusters_default_keeps_a_topics_own_policy() -> None:
+    """KAFKA-9254 (C10): no change of a default, of this setting or of others, makes a compacted topic delete."""
+    setup = ControllerSetup()
+    setup.topic()
+    alter(setup, "t", cleanup_policy="compact")
+    for default in ("delete", "compact,delete", None):
+        alter(setup, CLUSTER, cleanup_policy=default, retention_ms="1", segment_bytes="2048")
+        alter(setup, CLUSTER, retention_ms=None)
+        assert config(setup).cleanup_policy == "compact"
+        assert config(setup).segment_bytes == 2048
+
+
+def test_a_default_must_fit_the_topics_own_settings() -> None:
+    """Otherwise no node could apply it."""
+    setup = ControllerSetup()
+    setup.topic()
+    alter(setup, "t", min_compaction_lag_ms="100")
+    refused = alter(setup, CLUSTER, max_compaction_lag_ms="99")
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+    assert "topic 't' with its own settings" in (refused.error_message or "")
+    assert setup.image.defaults == {}
+    assert alter(setup, CLUSTER, max_compaction_lag_ms="100").error_code == NO_ERROR
+
+
 @pytest.mark.parametrize(
     ("changes", "hint"),
     [
@@ -124,7 +216,8 @@ def test_descriptions_name_the_source() -> None:
         ({"min_insync_replicas": "0"}, "from 1"),
         ({"durability": "os"}, "create"),
         ({"durability": "maybe"}, "must be one of sync, os"),
-        ({"cleanup_policy": "compact"}, "takes only delete"),
+        ({"cleanup_policy": "compacted"}, "did you mean 'compact'"),
+        ({"was_compacted": "true"}, "only the controller writes it"),
     ],
 )
 @pytest.mark.parametrize("name", ["t", CLUSTER])
