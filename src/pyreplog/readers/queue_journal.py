@@ -199,8 +199,12 @@ class QueueJournal:
             )
 
     def _was_used(self) -> bool:
-        """Return whether this is no file whose first writer was interrupted: an area has two entries, the second of
-        which continues the first, or bytes where that writer leaves zeros."""
+        """Return whether this is no file whose first writer was interrupted: it has its whole size, and an area has two
+        entries, the second of which continues the first, or bytes where that writer leaves zeros.
+
+        A shorter file may have any bytes, because power loss leaves such where a write was not synced."""
+        if not self._file.read_at(_AREAS_POSITION + 2 * _AREA_SIZE - 1, 1):
+            return False
         for sequence in (0, 1):
             position = _area_position(sequence)
             data = self._file.read_at(position, _AREA_SIZE)
@@ -214,9 +218,11 @@ class QueueJournal:
         return False
 
     def _create(self) -> None:
-        """Write a new journal. Its name is durable before its first slot; a file without one is a new one."""
+        """Write a new journal. The file's name is durable before its first slot, and the slot before the last byte; a
+        shorter file without a slot is a new one."""
         file = self._file
-        file.write_at(0, bytes(_AREAS_POSITION + 2 * _AREA_SIZE))
+        end = _AREAS_POSITION + 2 * _AREA_SIZE
+        file.write_at(0, bytes(end - 1))
         folder = parent_of(file.path)
         try:
             self._disk.sync_directory(folder)
@@ -225,8 +231,9 @@ class QueueJournal:
             with suppress(StorageError):
                 self._disk.remove(file.path)
             raise
-        self._turn()
+        self._turn(is_first=True)
         self._write_name()
+        file.write_at(end - 1, b"\0")
 
     def _write_name(self) -> None:
         name = self._identity.name.encode()
@@ -346,8 +353,9 @@ class QueueJournal:
         self._other_position = _SLOT_POSITIONS[(sequence + 1) % 2]
         self._end = _area_position(sequence) + _AREA_SIZE
 
-    def _turn(self) -> None:
-        """Write the state to the other area, and go on there. All of the state is durable then."""
+    def _turn(self, *, is_first: bool = False) -> None:
+        """Write the state to the other area, and go on there. All of the state is durable then. ``is_first``: leave the
+        file one byte short."""
         sequence = self._sequence + 1
         self._is_valid = False
         seed = _seed(sequence, self._identity.topic_id)
@@ -355,7 +363,7 @@ class QueueJournal:
         if len(frame) > _AREA_SIZE // 2:
             raise InternalError(f"a queue's snapshot has {len(frame)} bytes; an area has {_AREA_SIZE}")
         file = self._file
-        file.write_at(_area_position(sequence), frame.ljust(_AREA_SIZE, b"\0"))
+        file.write_at(_area_position(sequence), frame.ljust(_AREA_SIZE - is_first, b"\0"))
         file.sync()
         identity = self._identity
         slot = _SLOT.pack(

@@ -9,7 +9,8 @@ from pyreplog.config import INT32_MAX, LogConfig
 from pyreplog.errors import ConfigError
 from pyreplog.readers import dead_letter_topic, letter_headers
 from pyreplog.record import Record
-from pyreplog.runtime.dead_letter_log import HEADERS_SIZE, LOOK_BACK_COUNT, WrittenLetters
+from pyreplog.runtime.dead_letter_log import HEADERS_SIZE, WrittenLetters
+from pyreplog.system import OwnedLock
 from pyreplog.values import TopicPartition
 
 __all__ = ["ClusterDeadLetters", "NoDeadLetters"]
@@ -38,15 +39,21 @@ class ClusterDeadLetters:
 
     def __init__(self, cluster: LetterCluster) -> None:
         self._cluster = cluster
+        self._lock = OwnedLock("the dead letters of a cluster")
+        self._written: dict[tuple[str, TopicPartition], WrittenLetters] = {}
+        """The letters that are there, by reader and by the partition of their records."""
 
-    def write(self, records: Sequence[Record], *, group: str, message: str) -> None:
+    def write(self, records: Sequence[Record], *, group: str, message: str, floor: int) -> None:
         """Write the dead letters of ``records``, unless they are there already. They are then as durable as their
         topic. Raises what ``create_topic`` and ``send`` raise."""
-        with self._cluster.producer() as producer:
+        with self._lock.enter(), self._cluster.producer() as producer:
             for record in records:
                 topic = dead_letter_topic(record.topic)
                 partition = record.partition % self._partition_count(record.topic, topic)
-                if not self._written(topic, partition).holds(record, group):
+                source = TopicPartition(record.topic, record.partition)
+                written = self._written.setdefault((group, source), WrittenLetters(source, group))
+                self._look(written, topic, partition, floor)
+                if not written.holds(record):
                     producer.send(
                         topic,
                         record.value,
@@ -55,12 +62,17 @@ class ClusterDeadLetters:
                         partition=partition,
                     ).result()
 
-    def _written(self, topic: str, partition: int) -> WrittenLetters:
-        """Return the last dead letters of a partition."""
+    def _look(self, written: WrittenLetters, topic: str, partition: int, floor: int) -> None:
+        """Read the dead letters of a partition that came since the last look.
+
+        Its end is known only when the high watermark has reached the start of the leader's epoch (KIP-207). So a letter
+        that a cluster wrote before it ended is below the end.
+        """
+        topic_id = self._cluster.admin.describe(topic).topic_id
         with self._cluster.consumer((topic, partition)) as consumer:
             start, end = consumer.start_offset(topic, partition), consumer.end_offset(topic, partition)
-            consumer.seek(topic, partition, max(start, end - LOOK_BACK_COUNT))
-            return WrittenLetters(consumer.until_end())
+            consumer.seek(topic, partition, written.begin(floor, topic_id, start, end))
+            written.add(consumer.until_end())
 
     def _partition_count(self, source: str, topic: str) -> int:
         """Return the number of partitions of the dead letters' topic. Make it if it is not there."""
@@ -85,7 +97,7 @@ class NoDeadLetters:
     def __init__(self, why: str) -> None:
         self._why = why
 
-    def write(self, records: Sequence[Record], *, group: str, message: str) -> None:
+    def write(self, records: Sequence[Record], *, group: str, message: str, floor: int) -> None:
         """Raise :class:`ConfigError`."""
         record = records[0]
         raise ConfigError(

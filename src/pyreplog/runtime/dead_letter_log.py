@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from pyreplog.config import INT32_MAX, MAX_BATCH_BYTES, LogConfig
+from pyreplog.config import INT32_MAX, INT64_MAX, MAX_BATCH_BYTES, LogConfig
 from pyreplog.errors import ConfigError
 from pyreplog.readers import dead_letter_topic, letter_headers, read_letter
 from pyreplog.record import Record, crc32c
@@ -14,21 +14,19 @@ from pyreplog.runtime.log_place import LogPlace
 from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.runtime.open_options import OpenOptions
 from pyreplog.runtime.spool_watcher import SpoolWatcher
-from pyreplog.runtime.views import CommittedView, ReaderView, WriterView
+from pyreplog.runtime.views import CommittedView, ReaderView, WriterView, record_lists
+from pyreplog.system import OwnedLock
+from pyreplog.values import TopicPartition
 
 __all__ = [
     "DEAD_LETTER_FOLDER_SUFFIX",
     "HEADERS_SIZE",
-    "LOOK_BACK_COUNT",
     "DeadLetterLog",
     "DeadLetterWriter",
     "WrittenLetters",
 ]
 
 DEAD_LETTER_FOLDER_SUFFIX: Final = ".dlq"
-LOOK_BACK_COUNT: Final = 10_000
-"""The dead letters at the end of the log among which one that was written already is looked for. A process that ended
-between its dead letter and its note of it left it there, and at most 2,000 records are in flight."""
 LOCK_TIMEOUT_S: Final = 30.0
 HEADERS_SIZE: Final = 64 << 10
 """Bytes that the headers of a dead letter may add to a record of the greatest size."""
@@ -37,9 +35,9 @@ HEADERS_SIZE: Final = 64 << 10
 class DeadLetterWriter(Protocol):
     """Writes dead letters, each once."""
 
-    def write(self, records: Sequence[Record], *, group: str, message: str) -> None:
-        """Write the dead letters of ``records``, unless they are there already. They are then as durable as the
-        records' log."""
+    def write(self, records: Sequence[Record], *, group: str, message: str, floor: int) -> None:
+        """Write the dead letters of ``records``, which are of one partition, unless they are there already. They are
+        then as durable as the records' log. ``floor``: all records of the partition below it are settled."""
         ...
 
 
@@ -55,19 +53,47 @@ class SourceSettings(Protocol):
 
 
 class WrittenLetters:
-    """The last dead letters of a log or topic, by the records that they are of."""
+    """The dead letters that one reader or queue wrote of one partition's records, as far as it may write them again:
+    those of the records from its floor on. Each is looked at once. Not thread-safe."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        self._sums: dict[tuple[str, int, int, str], int] = {}
-        for record in records:
+    def __init__(self, source: TopicPartition, group: str) -> None:
+        self._source = source
+        self._group = group
+        self._floor = INT64_MAX
+        self._next_offset = 0
+        self._topic_id = ""
+        self._sums: dict[int, set[int]] = {}
+        """Source offset -> the checksums of key and value of its dead letters."""
+
+    def begin(self, floor: int, topic_id: str, start: int, end: int) -> int:
+        """Return the offset of the first dead letter to :meth:`add`. ``start``, ``end``: the dead letters that are
+        there. ``floor``: no record below it will be asked for."""
+        if floor < self._floor or end < self._next_offset or topic_id != self._topic_id:
+            self._sums.clear()
+            self._next_offset = start
+        elif floor > self._floor:
+            self._sums = {offset: sums for offset, sums in self._sums.items() if offset >= floor}
+        self._floor, self._topic_id = floor, topic_id
+        self._next_offset = max(self._next_offset, start)
+        return self._next_offset
+
+    def add(self, letters: Iterable[Record]) -> None:
+        """Take the next dead letters."""
+        topic, partition = self._source
+        for record in letters:
             letter = read_letter(record.headers)
-            if letter is not None:
-                self._sums[letter[:4]] = _sum_of(record)
+            if (
+                letter is not None
+                and letter.offset >= self._floor
+                and (letter.topic, letter.partition, letter.group) == (topic, partition, self._group)
+            ):
+                self._sums.setdefault(letter.offset, set()).add(_sum_of(record))
+            self._next_offset = record.offset + 1
 
-    def holds(self, record: Record, group: str) -> bool:
-        """Return whether the dead letter of ``record`` by ``group`` is there. A topic that was created again may have
-        another record at the offset, so key and value must be equal too."""
-        return self._sums.get((record.topic, record.partition, record.offset, group)) == _sum_of(record)
+    def holds(self, record: Record) -> bool:
+        """Return whether the dead letter of ``record`` is there. A topic that was created again may have another
+        record at the offset, so key and value must be equal too."""
+        return _sum_of(record) in self._sums.get(record.offset, ())
 
 
 def _sum_of(record: Record) -> int:
@@ -87,15 +113,22 @@ class DeadLetterLog:
         #: The folder of the log.
         self.folder = place.folder.rstrip("/") + DEAD_LETTER_FOLDER_SUFFIX if folder is None else folder
         self._topic = dead_letter_topic(view.topic)
+        self._lock = OwnedLock(f"the dead letters of {view.topic}")
+        self._written: WrittenLetters | None = None
 
-    def write(self, records: Sequence[Record], *, group: str, message: str) -> None:
+    def write(self, records: Sequence[Record], *, group: str, message: str, floor: int) -> None:
         """Write the dead letters of ``records``, unless they are there already. They are then as durable as the log.
 
-        Value, key and headers are those of the records; six headers are added. Raises LockedError if another process
-        writes the log of the dead letters for too long, StorageError if the disk refuses.
+        The first call reads all dead letters, because a process may have ended before it noted that it wrote one; later
+        calls read those that came since. Value, key and headers are those of the records; six headers are added. Raises
+        LockedError if another process writes the log of the dead letters for too long, StorageError if the disk
+        refuses, CorruptLogError if that log is damaged.
         """
-        if not records:
-            return
+        if records:
+            with self._lock.enter():
+                self._write(records, group, message, floor)
+
+    def _write(self, records: Sequence[Record], group: str, message: str, floor: int) -> None:
         config = self._view.config
         try:
             # A folder that is there may hold no log yet: the process that made it may have ended.
@@ -104,9 +137,13 @@ class DeadLetterLog:
             writer, view = self._open(config, None)  # the log of the dead letters has another durability
         try:
             view.refresh()
-            end = view.end_offset
-            there = WrittenLetters(view.records(max(view.start_offset, end - LOOK_BACK_COUNT), end))
-            missing = [record for record in records if not there.holds(record, group)]
+            if self._written is None:
+                self._written = WrittenLetters(TopicPartition(records[0].topic, records[0].partition), group)
+            there, end = self._written, view.end_offset
+            start = there.begin(floor, view.topic_id, view.start_offset, end)
+            for letters in record_lists(view, start, end):
+                there.add(letters)
+            missing = [record for record in records if not there.holds(record)]
             if missing:
                 writer.append_many(
                     [record.value for record in missing],

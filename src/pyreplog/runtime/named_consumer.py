@@ -22,7 +22,6 @@ from pyreplog.ports import Clock, Disk
 from pyreplog.readers import OffsetEntry, OffsetsFile, message_of
 from pyreplog.record import Record, delivered
 from pyreplog.runtime.arrow_poll import read_table
-from pyreplog.runtime.cluster_dead_letters import NoDeadLetters
 from pyreplog.runtime.deserializers import DecodedRecord
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.named_position import NamedCursor, ReaderOptions, committed_one_by_one, last_of_each
@@ -436,8 +435,8 @@ class NamedConsumer(ReaderConsumer):
     def _give_up(self, record: Record, count: int, message: str) -> None:
         """Write the dead letter of a record after ``count`` attempts, then commit the record."""
         cursor = self._own[TopicPartition(record.topic, record.partition)]
-        make = self._options.letters or (lambda _: NoDeadLetters("it has no place for them"))
-        make(cursor.files).write(delivered([record], count), group=self.name, message=message)
+        letters, floor = self._options.letters(cursor.files), min(cursor.committed or 0, record.offset)
+        letters.write(delivered([record], count), group=self.name, message=message, floor=floor)
         if self._is_new_offset(cursor, record.offset + 1):
             self.commit(record)
 

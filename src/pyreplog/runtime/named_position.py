@@ -19,6 +19,7 @@ from pyreplog.errors import (
 )
 from pyreplog.readers import EntryKind, OffsetEntry, check_reader_name, topic_crc
 from pyreplog.record import Record
+from pyreplog.runtime.cluster_dead_letters import NoDeadLetters
 from pyreplog.runtime.dead_letter_log import DeadLetterWriter
 from pyreplog.runtime.deserializers import NO_DESERIALIZERS, Deserializers
 from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReadCursor
@@ -45,7 +46,7 @@ class ReaderOptions(NamedTuple):
     on_data_loss: OnDataLoss
     max_poll_records: int = MAX_POLL_RECORDS
     deserializers: Deserializers = NO_DESERIALIZERS
-    letters: Callable[[ReaderView], DeadLetterWriter] | None = None
+    letters: Callable[[ReaderView], DeadLetterWriter] = lambda _: NoDeadLetters("it has no place for them")
     """Returns the writer of the dead letters of a partition's topic."""
 
     @classmethod

@@ -317,7 +317,10 @@ class QueueWorker:
     def _bury(self, records: Sequence[Record], claims: Claims, message: str) -> None:
         """Write dead letters, then note them in the journal. A letter that is there already is not written again."""
         if records:
-            self._dead_letters.write(records, group=self._name, message=message)
+            with self._changing.enter():
+                state = self._journal.state
+                floor = min((*state.available, *state.acquired), default=0)
+            self._dead_letters.write(records, group=self._name, message=message, floor=floor)
             self._change("reject", claims, Archived)
 
     def _settle(

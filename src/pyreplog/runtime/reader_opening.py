@@ -25,6 +25,7 @@ from pyreplog.runtime.named_position import ReaderOptions
 from pyreplog.runtime.open_options import ViewOptions
 from pyreplog.runtime.reader_consumer import ReaderConsumer
 from pyreplog.runtime.subscription import Subject
+from pyreplog.runtime.views import ReaderView
 from pyreplog.system import SystemDisk, anchored
 from pyreplog.values import TopicPartition
 
@@ -85,6 +86,24 @@ class ReaderPlace:
         return self._wait.call(partial(OffsetsFile.open, self._disk, folder, self._name))
 
 
+class LogLetters:
+    """The writers of one reader's dead letters into logs, one for each of its partitions."""
+
+    def __init__(self, place: LogPlace, folder: str | None) -> None:
+        """``folder``: the caller's; None: beside the log."""
+        self._place = place
+        self._folder = folder
+        self._made: dict[TopicPartition, tuple[ReaderView, DeadLetterLog]] = {}
+
+    def __call__(self, files: ReaderView) -> DeadLetterLog:
+        """Return the writer for the partition that ``files`` reads. A new view of it is of another topic."""
+        key = TopicPartition(files.topic, files.partition)
+        made = self._made.get(key)
+        if made is None or made[0] is not files:
+            made = self._made[key] = files, DeadLetterLog(self._place, files, self._folder)
+        return made[1]
+
+
 def open_log_reader(
     place: LogPlace,
     key: TopicPartition,
@@ -96,7 +115,7 @@ def open_log_reader(
     """Open a named reader of an open log. ``folders``: the caller's for the offsets and for the dead letters."""
     offsets, dead_letters = folders
     folder = chosen_folder(place.disk, dead_letters)
-    options = options._replace(letters=lambda files: DeadLetterLog(place, files, folder))
+    options = options._replace(letters=LogLetters(place, folder))
     where = ReaderPlace(place.disk, options.name, lock_timeout, offsets, place.home)
     return NamedConsumer(
         place.disk, place.clock, LogTopic(place, key), key, options, place.reading, where.open, on_close
@@ -137,7 +156,7 @@ class TopicReaders:
         options = options._replace(
             max_poll_records=max_poll_records,
             deserializers=deserializers,
-            letters=lambda files: self._letters if folder is None else DeadLetterLog(place, files, folder),
+            letters=(lambda _: self._letters) if folder is None else LogLetters(place, folder),
         )
         where = ReaderPlace(
             self._disk, options.name, settings.get("lock_timeout", 0), settings.get("offsets"), lambda _: self._path

@@ -23,6 +23,8 @@ _SLOT: Final = struct.Struct(">4sHHQ16si16sI")
 _NAME: Final = 1024
 _AREAS: Final = (4096, 135168)
 _AREA_SIZE: Final = 131072
+_FILE_SIZE: Final = 266240
+"""A shorter file without a slot and a name is one whose first worker was interrupted."""
 _IN_FLIGHT_MAX: Final = 2000
 _REJECTED: Final = 0x8000
 _AGAIN: Final = "remove the file to deliver every record again, or put it back from a copy"
@@ -261,7 +263,7 @@ def check_queues(disk: Disk, path: str, names: Iterable[str], book: Report) -> N
         try:
             journal = QueueJournalView(data)
         except Unreadable as error:
-            if any(data):
+            if any(data) and (len(data) >= _FILE_SIZE or _name(data) is not None):
                 book.damage(file, f"damaged: {error}", _AGAIN)
             continue
         if journal.name is None:

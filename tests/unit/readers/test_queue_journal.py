@@ -24,6 +24,8 @@ from pyreplog.readers import (
 )
 from pyreplog.record import crc32c
 from pyreplog.testing import SimDisk, crash_points, error_points
+from pyreplog.verify.findings import Report
+from pyreplog.verify.queues import check_queues
 
 IDENTITY = JournalIdentity("work", "AbCdEfGhIjKlMnOpQrStUw", 1)
 PATH = "root/replog.queue-work"
@@ -307,6 +309,20 @@ def test_a_file_of_other_bytes_is_an_error() -> None:
     file.close()
     with pytest.raises(CorruptError, match="neither slot"):
         opened(disk)
+
+
+@pytest.mark.parametrize("missing", [1, QUEUE_FILE_SIZE // 2, QUEUE_FILE_SIZE - 700])
+def test_what_power_loss_leaves_of_a_new_file_is_a_new_one(missing: int) -> None:
+    """Power loss may leave any bytes of writes that were not synced; the last byte comes behind the first slot."""
+    disk = made()
+    file = disk.create(PATH)
+    file.write_at(0, [Random(1).randbytes(QUEUE_FILE_SIZE - missing)])
+    book = Report()
+    check_queues(disk, "root", ["replog.queue-work"], book)
+    assert not book.findings
+    journal = opened(disk)
+    assert acquire(journal, 1) == [0]
+    assert file.size() == QUEUE_FILE_SIZE
 
 
 def test_a_flipped_byte_is_noticed_wherever_it_is() -> None:

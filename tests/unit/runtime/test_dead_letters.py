@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
 
 import pyreplog
 from pyreplog import Cluster, ConfigError, Log, RetryPolicy, StorageError, TopicPartition, aio, open_log
 from pyreplog.readers import DeadLetter, read_letter, source_headers
-from pyreplog.testing import SimClock, SimDisk, crash_points, error_points
+from pyreplog.runtime import dead_letter_log
 
 KEY = TopicPartition("events", 0)
 AT_ONCE = RetryPolicy(attempts=3, backoff_ms=0)
@@ -247,46 +247,68 @@ def test_coroutines_have_it(log: Log) -> None:
     assert [letter.delivery_count for letter in letters(f"{log.path}.dlq")] == [3]
 
 
-def new_disk(random: Random) -> SimDisk:
-    """A disk with a log of four records, two of them poison."""
-    disk = SimDisk(random)
-    with open_log("events", disk=disk, clock=SimClock()) as log:
-        log.append_many([b"0", b"bad", b"2", b"bad"])
-    return disk
+def test_a_letter_is_found_behind_any_number_of_others(log: Log) -> None:
+    """A reader that wrote a dead letter and died before the commit writes none when it comes back, however many
+    letters of other readers came since."""
+    with log.consumer("billing") as consumer:
+        record = consumer.poll(5.0)[2]
+        consumer.commit({KEY: 2})
+        consumer.dead_letter(record, "poison")
+    Path(log.path, "replog.offsets-billing").unlink()  # as if it had died before its commits
+    with log.consumer("other") as other:
+        other.dead_letter(other.poll(5.0)[2], "of another reader")
+    letter = {"__dlq.errors.topic": b"events", "__dlq.errors.partition": b"0", "__dlq.errors.offset": b"2"}
+    rest = {"__dlq.errors.group": b"crowd", "__dlq.errors.delivery.count": b"1", "__dlq.errors.message": b""}
+    with open_log(f"{log.path}.dlq") as dead:
+        dead.append_many([b"x"] * 20_000, headers=[list({**letter, **rest}.items())] * 20_000)
+    with log.consumer("billing") as consumer:
+        consumer.run(Handler(), retry=AT_ONCE, until_end=True)
+        assert consumer.committed(KEY) == 6
+    groups = [letter.group for letter in letters(f"{log.path}.dlq")]
+    assert (groups.count("billing"), groups.count("other"), len(groups)) == (1, 1, 20_002)
 
 
-def life(disk: SimDisk, acknowledged: list[int]) -> None:
-    """One reader process handles what is there."""
+def test_the_dead_letters_are_read_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first dead letter of a reader looks at all that are there, a later one at those that came since."""
+    seen: list[int] = []
+    plain = read_letter
 
-    def handler(record: pyreplog.Record) -> None:
-        if record.value == b"bad":
-            raise ValueError
-        acknowledged.append(record.offset)
+    def counted(headers: object) -> DeadLetter | None:
+        seen.append(1)
+        return plain(headers)  # type: ignore[arg-type]
 
-    with (
-        open_log("events", "r", disk=disk, clock=SimClock()) as log,
-        log.consumer("billing") as consumer,
-    ):
-        consumer.run(handler, retry=RetryPolicy(attempts=2, backoff_ms=0), until_end=True)
-
-
-def check(disk: SimDisk, acknowledged: object) -> None:
-    """The next process goes on: in the end each poison record is one dead letter."""
-    life(disk, [])
-    with open_log("events.dlq", "r", disk=disk, clock=SimClock()) as dead:
-        found = [read_letter(record.headers) for record in dead]
-    assert sorted(letter.offset for letter in found if letter is not None) == [1, 3]
-    with open_log("events", "r", disk=disk, clock=SimClock()) as log, log.consumer("billing") as consumer:
-        assert consumer.committed(KEY) == 4
+    monkeypatch.setattr(dead_letter_log, "read_letter", counted)
+    with log.consumer("billing") as consumer:
+        for record in consumer.poll(5.0):
+            consumer.dead_letter(record, "no")
+        assert len(seen) == 5
+        with log.consumer("other") as other:
+            other.dead_letter(other.poll(5.0)[0], "no")
+        assert len(seen) == 5 + 6
+        consumer.seek("events", 0, 0)
+        consumer.dead_letter(consumer.poll(5.0)[0], "again")  # below the committed offset: all are looked at again
+        assert len(seen) == 5 + 6 + 7
+    assert len(letters(f"{log.path}.dlq")) == 7
 
 
-def test_dead_letters_are_written_once_whatever_dies() -> None:
-    """A crash before each call of the disk between attempt, dead letter and commit, by power loss or kill."""
-    report = crash_points(life, check, seed=5, damages=2, compound=0, disk=new_disk, every=5)
-    assert report.states > 30
-
-
-def test_dead_letters_are_written_once_whatever_is_refused() -> None:
-    """Calls of the disk fail between attempt, dead letter and commit."""
-    report = error_points(life, check, seed=5, damages=1, errors=(5,), disk=new_disk, every=17)
-    assert report.errors > 5
+def test_partitions_share_a_topic_of_dead_letters(tmp_path: Path) -> None:
+    """With fewer partitions of dead letters than of records, each letter is found all the same."""
+    with Cluster(tmp_path / "data", nodes=1) as cluster:
+        cluster.admin.create_topic("orders", partitions=3, replication_factor=1, config={"durability": "os"})
+        cluster.admin.create_topic("dlq.orders", partitions=1, replication_factor=1, config={"durability": "os"})
+        with cluster.producer() as producer:
+            for partition in range(3):
+                producer.send_many("orders", [b"bad"] * 2, partition=partition).wait(20)
+        for _ in range(2):
+            with cluster.consumer("orders", name="billing", offsets=tmp_path / "kept") as consumer:
+                records = consumer.poll(20.0)
+                while len(records) < 6:
+                    records += consumer.poll(20.0)
+                for record in records:
+                    consumer.dead_letter(record, "no")
+            shutil.rmtree(tmp_path / "kept")  # as if no commit had been written
+        with cluster.consumer("dlq.orders") as reader:
+            found = [read_letter(record.headers) for record in reader.until_end()]
+    assert sorted((letter.partition, letter.offset) for letter in found if letter is not None) == [
+        (partition, offset) for partition in range(3) for offset in range(2)
+    ]
