@@ -57,6 +57,7 @@ __all__ = [
     "NotEnoughReplicasError",
     "NotLeaderError",
     "DeserializationError",
+    "NoReassignmentInProgressError",
     "NoRecordError",
     "UnkeyedRecordError",
     "OffsetOutOfRangeError",
@@ -845,6 +846,13 @@ class UnknownProducerIdError(ClusterError):
 
     code = 59
     about = "unknown producer id"
+
+
+class NoReassignmentInProgressError(ClusterError):
+    """No reassignment of the partition goes on, so there is none to cancel: it is complete, or none began."""
+
+    code = 85
+    about = "no reassignment goes on"
 
 
 class PreferredLeaderNotAvailableError(ClusterError):

@@ -32,6 +32,7 @@ from pyreplog.controller.image import (
 from pyreplog.controller.partition_decisions import ELECTION_WAIT_MS, PartitionDecisions
 from pyreplog.controller.partitions import create_partitions
 from pyreplog.controller.preferred_leaders import PreferredLeaders
+from pyreplog.controller.reassignments import alter_reassignments
 from pyreplog.controller.sessions import BrokerSession
 from pyreplog.controller.topics import create_topics, delete_topics
 from pyreplog.controller.unregister import unregister_broker
@@ -39,6 +40,8 @@ from pyreplog.ports import Random
 from pyreplog.wire import (
     NO_LEADER,
     PRODUCER_ID_BLOCK,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     BrokerEndpoint,
     BrokerFeature,
     BrokerHeartbeatRequest,
@@ -490,6 +493,10 @@ class Controller(PartitionDecisions):
     def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         """Add partitions to each topic separately, or refuse it with a reason."""
         return create_partitions(self.image, request, self._write)
+
+    def alter_reassignments(self, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+        """Begin, change or cancel the reassignment of each partition separately."""
+        return alter_reassignments(self.image, request, self._change, self._active)
 
     def alter_configs(self, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
         """Change the settings of each topic, or of the cluster, separately, or refuse them with a

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pyreplog.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from pyreplog.controller.reassignments import list_reassignments
 from pyreplog.log import is_internal
 from pyreplog.wire import (
     NO_ID,
@@ -33,6 +34,7 @@ from pyreplog.wire import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsTopic,
     ErrorCode,
+    ListPartitionReassignmentsRequest,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
@@ -64,6 +66,8 @@ def answer(
         return describe_configs(image, body)
     if isinstance(body, DescribeClusterRequest):
         return describe_cluster(image, body, cluster_id, is_alive)
+    if isinstance(body, ListPartitionReassignmentsRequest):
+        return list_reassignments(image, body)
     return None
 
 

@@ -55,7 +55,8 @@ class PartitionDecision(NamedTuple):
     ``waits``: there is no leader yet because a better candidate may come; ask again when one comes
     or when the wait time ends. ``cleared``: suspects that are trusted from now on. ``recovering``:
     the leader was elected uncleanly. ``recovered``: it has recovered since. ``suspected``: members
-    that are suspects from now on, or with another end.
+    that are suspects from now on, or with another end. ``replicas``, ``adding`` and ``removing``: a
+    reassignment begins, changes or ends; None: they stay.
     """
 
     isr: tuple[int, ...]
@@ -66,6 +67,9 @@ class PartitionDecision(NamedTuple):
     recovering: bool = False
     recovered: bool = False
     suspected: tuple[SuspectReplica, ...] = ()
+    replicas: tuple[int, ...] | None = None
+    adding: tuple[int, ...] | None = None
+    removing: tuple[int, ...] | None = None
 
 
 class UncleanElection(NamedTuple):
@@ -216,7 +220,7 @@ def change_record(key: PartitionKey, before: PartitionImage, after: PartitionDec
     This is the only place that builds partition changes.
     """
     record = PartitionChangeRecord(key[1], key[0])
-    changed = False
+    changed = _reassign(record, before, after)
     if after.isr != before.isr:
         record.isr = after.isr
         changed = True
@@ -233,7 +237,8 @@ def change_record(key: PartitionKey, before: PartitionImage, after: PartitionDec
     if last_known != before.last_known_elr:
         record.last_known_elr = last_known
         changed = True
-    if after.leader != before.leader:
+    if after.leader != before.leader or (record.replicas is not None and set(before.replicas) - set(record.replicas)):
+        # Also if a replica goes: what the leader knows of it must not count if it comes back.
         record.leader = after.leader
         changed = True
     if after.recovering:
@@ -255,3 +260,14 @@ def change_record(key: PartitionKey, before: PartitionImage, after: PartitionDec
         "a leader is in its in-sync set"
     )
     return record if changed else None
+
+
+def _reassign(record: PartitionChangeRecord, before: PartitionImage, after: PartitionDecision) -> bool:
+    """Put the change of the assignment into ``record``. Return whether there is one."""
+    if after.replicas is not None and after.replicas != before.replicas:
+        record.replicas = after.replicas
+    if after.adding is not None and after.adding != before.adding:
+        record.adding_replicas = after.adding
+    if after.removing is not None and after.removing != before.removing:
+        record.removing_replicas = after.removing
+    return not record.replicas is record.adding_replicas is record.removing_replicas is None

@@ -130,6 +130,21 @@ class PartitionImage(NamedTuple):
     suspects: tuple[SuspectReplica, ...] = ()
     """The members of isr and elr that restarted uncleanly and are not known complete since, with
     their ends at registration."""
+    adding: tuple[int, ...] = ()
+    """The replicas that a reassignment brings; they are in ``replicas``, and count as its replicas
+    once all of them are in sync."""
+    removing: tuple[int, ...] = ()
+    """The replicas that leave when the reassignment is complete; they are in ``replicas``, last."""
+
+    @property
+    def factor(self) -> int:
+        """The replication factor: a running reassignment counts when it is complete."""
+        return len(self.replicas) - len(self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the running reassignment; all of them if there is none."""
+        return tuple(one for one in self.replicas if one not in self.removing) if self.removing else self.replicas
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> PartitionImage:
@@ -145,6 +160,8 @@ class PartitionImage(NamedTuple):
             record.leader_recovery_state == 1,
             record.unclean_leader_epoch,
             tuple(record.suspects),
+            tuple(record.adding_replicas),
+            tuple(record.removing_replicas),
         )
 
     def to_record(self, topic_id: str, number: int) -> PartitionRecord:
@@ -154,6 +171,8 @@ class PartitionImage(NamedTuple):
             topic_id,
             self.replicas,
             self.isr,
+            self.removing,
+            self.adding,
             leader=self.leader,
             leader_recovery_state=int(self.recovering),
             leader_epoch=self.leader_epoch,
@@ -370,10 +389,11 @@ class MetadataImage:
     def set_partition(self, topic: TopicImage, number: int, partition: PartitionImage) -> None:
         """Give a partition a value from :meth:`share`."""
         is_first = not topic.partitions
+        was = topic.partitions.get(number)
         if self._index is not None:
-            self._index.change((topic.topic_id, number), topic.partitions.get(number), partition)
+            self._index.change((topic.topic_id, number), was, partition)
         topic.partitions[number] = partition
-        if is_first:
+        if is_first or (number == 0 and was is not None and was.factor != partition.factor):
             self.settle(topic)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
@@ -395,6 +415,8 @@ class MetadataImage:
             before.recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
             before.leader_epoch + 1 if elected and record.leader_recovery_state == 1 else before.unclean_epoch,
             before.suspects if record.suspects is None else tuple(record.suspects),
+            before.adding if record.adding_replicas is None else tuple(record.adding_replicas),
+            before.removing if record.removing_replicas is None else tuple(record.removing_replicas),
         )
         self.set_partition(topic, record.partition_id, self.share(partition))
 
@@ -444,7 +466,7 @@ class MetadataImage:
         values = {**self.defaults, **topic.config}
         if _MIN_ISR not in values:
             for first in topic.partitions.values():
-                replica_count = len(first.replicas)
+                replica_count = first.factor
                 break
             if replica_count:
                 values[_MIN_ISR] = str(default_min_insync_replicas(replica_count))

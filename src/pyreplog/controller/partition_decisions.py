@@ -27,6 +27,7 @@ from pyreplog.controller.image import (
     ReplicaEnd,
     effective_min_isr,
 )
+from pyreplog.controller.reassignments import completed
 from pyreplog.controller.reports import ReplicaReports
 from pyreplog.controller.sessions import BrokerSessions
 from pyreplog.ports import Random
@@ -228,6 +229,7 @@ class PartitionDecisions:
         return {member: end for member in began if (end := self._reports.end(member, key)) is not None}
 
     def _change(self, key: PartitionKey, before: PartitionImage, after: PartitionDecision) -> None:
+        after = completed(before, after, self._active)
         record = change_record(key, before, after)
         if record is not None:
             self._write(record)

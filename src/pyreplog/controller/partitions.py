@@ -89,7 +89,7 @@ def _checked(image: MetadataImage, wanted: CreatePartitionsTopic) -> TopicImage:
 def _placement(image: MetadataImage, topic: TopicImage, wanted: CreatePartitionsTopic) -> list[tuple[int, ...]]:
     before = len(topic.partitions)
     added = wanted.count - before
-    factor = len(topic.partitions[0].replicas)
+    factor = len(topic.partitions[0].target)
     if wanted.assignments is None:
         return placed(image, added, factor)
     if len(wanted.assignments) != added:

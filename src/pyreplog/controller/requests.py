@@ -11,6 +11,7 @@ from pyreplog.controller.controller import Controller
 from pyreplog.controller.requested_elections import RequestedElections
 from pyreplog.errors import InternalError, excerpt, is_interruption
 from pyreplog.wire import (
+    AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerHeartbeatRequest,
@@ -28,6 +29,7 @@ from pyreplog.wire import (
     IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    ListPartitionReassignmentsRequest,
     MetadataRequest,
     Repeats,
     Request,
@@ -47,10 +49,12 @@ DESCRIPTIONS: Final = (
     DescribeTopicPartitionsRequest,
     DescribeConfigsRequest,
     DescribeClusterRequest,
+    ListPartitionReassignmentsRequest,
 )
 """Requests that only read the image."""
 _ONCE: Final = frozenset(
     {
+        AlterPartitionReassignmentsRequest,
         CreatePartitionsRequest,
         CreateTopicsRequest,
         DeleteTopicsRequest,
@@ -172,6 +176,8 @@ class ControllerRequests:
             return controller.delete_topics(body)
         if isinstance(body, CreatePartitionsRequest):
             return controller.create_partitions(body)
+        if isinstance(body, AlterPartitionReassignmentsRequest):
+            return controller.alter_reassignments(body)
         if isinstance(body, IncrementalAlterConfigsRequest):
             return controller.alter_configs(body)
         return self.describe(request)

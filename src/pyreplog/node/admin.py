@@ -11,6 +11,7 @@ from pyreplog.controller import describe_cluster, describe_configs, describe_top
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import ClusterView
 from pyreplog.wire import (
+    AlterPartitionReassignmentsRequest,
     CreatableTopicResult,
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -25,6 +26,7 @@ from pyreplog.wire import (
     ElectLeadersResponse,
     ErrorCode,
     IncrementalAlterConfigsRequest,
+    ListPartitionReassignmentsRequest,
     MetadataRequest,
     Request,
     refusal,
@@ -48,7 +50,9 @@ class AdminService:
             CreateTopicsRequest: self._create_topics,
             DeleteTopicsRequest: self._delete_topics,
             ElectLeadersRequest: self._elect_leaders,
+            AlterPartitionReassignmentsRequest: self._refuse,
             CreatePartitionsRequest: self._refuse,
+            ListPartitionReassignmentsRequest: self._refuse,
             IncrementalAlterConfigsRequest: self._refuse,
         }
 

@@ -236,9 +236,9 @@ class MetadataListener:
     def _host_all(self) -> None:
         """Host every partition of the image that has a replica here.
 
-        Partitions that the image does not have are set aside, not deleted. Only a record that
-        removes a topic deletes data: a controller that restarts with an old state must not cost
-        any.
+        Partitions that the image does not have are set aside, not deleted. Only a record deletes
+        data, which removes a topic or assigns a partition to other nodes: a controller that restarts
+        with an old state must not cost any.
         """
         image = self._standing.image
         mine = [
@@ -252,10 +252,20 @@ class MetadataListener:
             self._apply_partition(key)
         for key in [key for key in self._hosted if image.partition(key) is None]:
             self._stop_hosting(key)
-        for topic_partition in [
-            known.topic_partition for known in self._root.known() if known.topic_id not in image.topics
-        ]:
-            self._set_aside(topic_partition)
+        for known in list(self._root.known()):
+            topic = image.topics.get(known.topic_id)
+            if topic is None:
+                self._set_aside(known.topic_partition)
+                continue
+            key = (known.topic_id, known.topic_partition.partition)
+            assigned = topic.partitions.get(key[1])
+            if assigned is None or self._node_id in assigned.replicas:
+                continue
+            # It was assigned to other nodes while this one was down, or before the snapshot.
+            if key in self._hosted:
+                self._remove([key])
+            else:
+                self._root.remove_logs([known.topic_partition])
 
     def _apply_config_record(self, record: ConfigRecord) -> None:
         """Give new settings to the replicas of one topic, or of all topics if the cluster's defaults

@@ -186,6 +186,19 @@ from pyreplog.wire.quorum_schemas import (
     VoteTopic,
     VoteTopicResult,
 )
+from pyreplog.wire.reassignment_schemas import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
+)
 from pyreplog.wire.refusal import refusal
 from pyreplog.wire.repeats import REMEMBERED_MIN, Repeats
 from pyreplog.wire.schemas import (
@@ -245,6 +258,17 @@ from pyreplog.wire.schemas import (
 from pyreplog.wire.withdrawal import withdrawn
 
 __all__ = [
+    "AlterPartitionReassignmentsRequest",
+    "AlterPartitionReassignmentsResponse",
+    "ListPartitionReassignmentsRequest",
+    "ListPartitionReassignmentsResponse",
+    "ListPartitionReassignmentsTopics",
+    "OngoingPartitionReassignment",
+    "OngoingTopicReassignment",
+    "ReassignablePartition",
+    "ReassignablePartitionResponse",
+    "ReassignableTopic",
+    "ReassignableTopicResponse",
     "CONFIG_APPEND",
     "CONFIG_DELETE",
     "CONFIG_SET",

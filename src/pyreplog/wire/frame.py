@@ -66,6 +66,12 @@ from pyreplog.wire.quorum_schemas import (
     VoteRequest,
     VoteResponse,
 )
+from pyreplog.wire.reassignment_schemas import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from pyreplog.wire.schemas import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -96,6 +102,8 @@ RequestBody = (
     | DescribeTopicPartitionsRequest
     | ElectLeadersRequest
     | CreatePartitionsRequest
+    | AlterPartitionReassignmentsRequest
+    | ListPartitionReassignmentsRequest
     | IncrementalAlterConfigsRequest
     | DeleteRecordsRequest
     | InitProducerIdRequest
@@ -127,6 +135,8 @@ ResponseBody = (
     | DescribeTopicPartitionsResponse
     | ElectLeadersResponse
     | CreatePartitionsResponse
+    | AlterPartitionReassignmentsResponse
+    | ListPartitionReassignmentsResponse
     | IncrementalAlterConfigsResponse
     | DeleteRecordsResponse
     | InitProducerIdResponse

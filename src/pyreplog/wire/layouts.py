@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pyreplog.wire import admin_schemas, peer_schemas, quorum_schemas, schemas
+from pyreplog.wire import admin_schemas, peer_schemas, quorum_schemas, reassignment_schemas, schemas
 
 __all__ = ["APIS", "CLASSES", "LAYOUTS", "Api"]
 
@@ -45,6 +45,18 @@ APIS: Final = (
     Api(37, 3, admin_schemas.CreatePartitionsRequest, admin_schemas.CreatePartitionsResponse),
     Api(43, 2, admin_schemas.ElectLeadersRequest, admin_schemas.ElectLeadersResponse),
     Api(44, 1, admin_schemas.IncrementalAlterConfigsRequest, admin_schemas.IncrementalAlterConfigsResponse),
+    Api(
+        45,
+        1,
+        reassignment_schemas.AlterPartitionReassignmentsRequest,
+        reassignment_schemas.AlterPartitionReassignmentsResponse,
+    ),
+    Api(
+        46,
+        0,
+        reassignment_schemas.ListPartitionReassignmentsRequest,
+        reassignment_schemas.ListPartitionReassignmentsResponse,
+    ),
     Api(52, 2, quorum_schemas.VoteRequest, quorum_schemas.VoteResponse),
     Api(53, 1, quorum_schemas.BeginQuorumEpochRequest, quorum_schemas.BeginQuorumEpochResponse),
     Api(54, 1, quorum_schemas.EndQuorumEpochRequest, quorum_schemas.EndQuorumEpochResponse),
@@ -190,6 +202,28 @@ LAYOUTS: Final = {
     "CreatePartitionsAssignment": "broker_ids:[int32]",
     "CreatePartitionsResponse": "throttle_time_ms:int32 results:[CreatePartitionsTopicResult]",
     "CreatePartitionsTopicResult": "name:string error_code:int16 error_message:?string",
+    # AlterPartitionReassignments
+    "AlterPartitionReassignmentsRequest": (
+        "timeout_ms:int32 allow_replication_factor_change:bool topics:[ReassignableTopic]"
+    ),
+    "ReassignableTopic": "name:string partitions:[ReassignablePartition]",
+    "ReassignablePartition": "partition_index:int32 replicas:?[int32]",
+    "AlterPartitionReassignmentsResponse": (
+        "throttle_time_ms:int32 allow_replication_factor_change:bool error_code:int16 error_message:?string "
+        "responses:[ReassignableTopicResponse]"
+    ),
+    "ReassignableTopicResponse": "name:string partitions:[ReassignablePartitionResponse]",
+    "ReassignablePartitionResponse": "partition_index:int32 error_code:int16 error_message:?string",
+    # ListPartitionReassignments
+    "ListPartitionReassignmentsRequest": "timeout_ms:int32 topics:?[ListPartitionReassignmentsTopics]",
+    "ListPartitionReassignmentsTopics": "name:string partition_indexes:[int32]",
+    "ListPartitionReassignmentsResponse": (
+        "throttle_time_ms:int32 error_code:int16 error_message:?string topics:[OngoingTopicReassignment]"
+    ),
+    "OngoingTopicReassignment": "name:string partitions:[OngoingPartitionReassignment]",
+    "OngoingPartitionReassignment": (
+        "partition_index:int32 replicas:[int32] adding_replicas:[int32] removing_replicas:[int32]"
+    ),
     # IncrementalAlterConfigs
     "IncrementalAlterConfigsRequest": "resources:[AlterConfigsResource] validate_only:bool",
     "AlterConfigsResource": "resource_type:int8 resource_name:string configs:[AlterableConfig]",
@@ -357,7 +391,7 @@ LAYOUTS: Final = {
 CLASSES: Final[dict[str, type]] = {
     name: next(
         found
-        for module in (schemas, admin_schemas, peer_schemas, quorum_schemas)
+        for module in (schemas, admin_schemas, peer_schemas, quorum_schemas, reassignment_schemas)
         if (found := getattr(module, name, None)) is not None
     )
     for name in LAYOUTS

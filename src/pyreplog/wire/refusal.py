@@ -63,6 +63,12 @@ from pyreplog.wire.quorum_schemas import (
     VoteRequest,
     VoteResponse,
 )
+from pyreplog.wire.reassignment_schemas import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from pyreplog.wire.schemas import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -110,6 +116,8 @@ _WITH_MESSAGE: Final[dict[type, type]] = {
     UnregisterBrokerRequest: UnregisterBrokerResponse,
     ControllerRegistrationRequest: ControllerRegistrationResponse,
     UpdateFeaturesRequest: UpdateFeaturesResponse,
+    AlterPartitionReassignmentsRequest: AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest: ListPartitionReassignmentsResponse,
 }
 """Requests whose answer has one error code for the whole, and a text."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import FEATURE, LEVEL_LATEST, Controller, MetadataImage, PartitionImage, PartitionKey
+from pyreplog.controller.describe import answer
 from pyreplog.wire import (
     AlterPartitionData,
     AlterPartitionRequest,
@@ -125,6 +126,10 @@ class ControllerSetup:
         """Register and unfence."""
         assert self.register(broker, ends, clean=clean, disk=disk) == 0
         self.beat(broker)
+
+    def controller_answer(self, body: Any) -> Any:
+        """The answer to a request that only reads."""
+        return answer(self.image, body, CLUSTER)
 
     def kill(self, *brokers: int) -> None:
         """They die, and the harness says so."""

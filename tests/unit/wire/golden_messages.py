@@ -17,6 +17,8 @@ from pyreplog.wire import (
     AlterableConfig,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     BeginQuorumEpochPartition,
     BeginQuorumEpochPartitionResult,
     BeginQuorumEpochRequest,
@@ -65,10 +67,19 @@ from pyreplog.wire import (
     KRaftVersionFeature,
     LeaderIdAndEpoch,
     Listener,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
     PartitionData,
     PreferredCandidate,
     QuorumEndpoint,
     QuorumNodeEndpoint,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
     ReplicaState,
@@ -216,6 +227,33 @@ MESSAGES: Final[tuple[Any, ...]] = (
         True,
     ),
     CreatePartitionsResponse([CreatePartitionsTopicResult("t", ErrorCode.INVALID_PARTITIONS, "t has 6")]),
+    AlterPartitionReassignmentsRequest(
+        [
+            ReassignableTopic("t", [ReassignablePartition(0, [4, 1]), ReassignablePartition(1)]),
+            ReassignableTopic("u", []),
+        ],
+        30_000,
+        False,
+    ),
+    AlterPartitionReassignmentsResponse(
+        [
+            ReassignableTopicResponse(
+                "t",
+                [
+                    ReassignablePartitionResponse(0),
+                    ReassignablePartitionResponse(1, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "t-1: none goes on"),
+                ],
+            )
+        ],
+        allow_replication_factor_change=False,
+    ),
+    AlterPartitionReassignmentsResponse((), ErrorCode.NOT_CONTROLLER, "1 of 3 voters is up"),
+    ListPartitionReassignmentsRequest([ListPartitionReassignmentsTopics("t", [0, 2])], 30_000),
+    ListPartitionReassignmentsRequest(),
+    ListPartitionReassignmentsResponse(
+        [OngoingTopicReassignment("t", [OngoingPartitionReassignment(2, [4, 1, 2, 3], [4], [2, 3])])]
+    ),
+    ListPartitionReassignmentsResponse((), ErrorCode.NOT_CONTROLLER, "1 of 3 voters is up"),
     IncrementalAlterConfigsRequest(
         [
             AlterConfigsResource(2, "t", [AlterableConfig("a", 0, "1"), AlterableConfig("b", 1, None)]),
