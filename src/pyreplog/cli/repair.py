@@ -3,15 +3,16 @@ damaged folder is never changed.
 
 Whole batches keep their offsets. Header fields that no checksum covers are corrected if only one value fits. In a
 cluster's folder, records that one replica lost are taken from another. The other records are lost, and are named
-with their offsets; the repaired log has a gap there. The new folder is a log like any other: open it, read it, or
-verify it.
+with their offsets; the repaired log has a gap there. The gaps of a compacted log stay. Where its file of gaps is
+damaged or missing, records that compaction removed and records that are lost look the same: these offsets are named as
+unknown. The new folder is a log like any other: open it, read it, or verify it.
 
 With --metadata: make the metadata of a closed cluster again from its nodes' folders, if none of them has a metadata log
 that can be read any more. It shows what it would make; --yes makes it, in the cluster's folder. No folder of a
 partition is changed. The leader of each partition is the copy with the highest leader epoch and end, and the others
 follow it.
 
-Exit code 0: no record is lost; 3: records are lost."""
+Exit code 0: no record is lost; 3: records are lost, or may be."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 tell(printable(f"{topic}-{partition}"))
                 tell(printable(f"  {'LOST':14} the partition {why}"))
-        lost = bool(absent) or any(plan.lost for plan in plans)
+        lost = bool(absent) or any(plan.lost or plan.unknown for plan in plans)
         note = read_backup_note(disk, source)
         if note is not None and not note.whole:
             lost = True
@@ -157,18 +158,24 @@ def describe(plan: PartitionPlan) -> list[str]:
     lines = [f"{plan.topic}-{plan.partition} ({plan.source})"]
     saved = plan.saved_ranges()
     size = sum(piece.size for piece in plan.pieces)
-    lines += _listed("keep", saved, f"{counted(sum(one.end - one.start for one in saved), 'offset')}, {amount(size)}")
+    lines += _listed("keep", saved, f"{counted(plan.offset_count, 'offset')}, {amount(size)}")
     for word, ranges in (
         ("mend", plan.mended),
         ("from a replica", plan.borrowed),
         ("LOST", plan.lost),
+        ("unknown", plan.unknown),
         ("leave out", plan.dropped),
     ):
         if ranges:
             lines += _listed(word, ranges, "")
+    if plan.state.gaps:
+        count = sum(end - start for start, end in plan.state.gaps.items())
+        lines.append(f"  {'compacted':14} {counted(count, 'offset')} that compaction removed; they stay gaps")
     promised = plan.state.promised
-    if not plan.lost:
+    if not plan.lost and not plan.unknown:
         lines.append("  nothing is lost")
+    elif not plan.lost:
+        lines.append("  nothing is known to be lost")
     elif promised is not None:
         count = sum(max(min(one.end, promised) - one.start, 0) for one in plan.lost)
         lines.append(
@@ -208,6 +215,8 @@ def fields_of(plan: PartitionPlan) -> dict[str, Any]:
         "mended": spans(plan.mended),
         "from_replicas": spans(plan.borrowed),
         "lost": spans(plan.lost),
+        "unknown": spans(plan.unknown),
+        "compacted_offsets": sum(end - start for start, end in plan.state.gaps.items()),
         "left_out": spans(plan.dropped),
         "promised_offset": plan.state.promised,
         "size": sum(piece.size for piece in plan.pieces),

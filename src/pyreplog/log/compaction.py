@@ -18,6 +18,7 @@ from pyreplog.errors import ConfigError, StorageError
 from pyreplog.log.cleaner import CleanedSegment
 from pyreplog.log.cleaning_plan import CleaningPlan, CleanSource
 from pyreplog.log.contiguity import ContiguityCheck
+from pyreplog.log.gaps import Gaps, walk_gaps
 from pyreplog.log.layout import (
     CLEANED_SUFFIX,
     INDEX_ENTRY_SIZE,
@@ -173,6 +174,32 @@ class LogCompactor(LogTruncator):
             for file in segment.files(closed=True):
                 self._sync_or_poison(file.sync)
         self._segments.note_synced(self.end_offset)
+
+    def record_gaps(self, dropped_tombstone: int, *, dense: bool) -> None:
+        """Write down, durably, which offsets have no batch, and that only these may be missing: for a copy of a
+        compacted log. ``dropped_tombstone``: that of the log that was copied. Without ``dense`` any offset may be
+        missing, and only the tombstone is written.
+
+        REQUIRES that all batches are durable. Raises :class:`StorageError`.
+        """
+        self._check_writable()
+        segments = list(self._segments)
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+            bounds: list[int] = []
+            end = self.end_offset if following is None else following.base_offset
+            if dense:
+                for _, start, stop in walk_gaps(segment.file, segment.size, segment.base_offset):
+                    bounds.extend((start, stop))
+                if segment.next_offset < end:
+                    bounds.extend((segment.next_offset, end))
+            tombstone = dropped_tombstone if segment.base_offset <= dropped_tombstone < end else -1
+            if segment is segments[-1] and dropped_tombstone >= end:
+                tombstone = dropped_tombstone
+            if bounds or tombstone >= 0:
+                segment.write_gaps(Gaps(bounds, tombstone))
+        self._mark.write_state(self._state()._replace(compacted=True, may_have_gaps=not dense))
+        self._sync_mark()
+        self._contiguity = ContiguityCheck(self.epochs, compacted=True) if dense else None
 
     def _allow_recorded_gaps(self) -> None:
         """Say in the mark, durably, that the files of gaps count."""

@@ -20,7 +20,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Final
 
@@ -159,10 +159,9 @@ def read_gaps(disk: Disk, directory: str, base_offset: int, name: str = "") -> G
     return None if content is None else parse_gaps(content, base_offset, path)
 
 
-def unrecorded_gap(file: File, size: int, base_offset: int, gaps: Gaps) -> tuple[int, int, int] | None:
-    """Return (position, start, end) of the first gap between the batches in the first ``size`` bytes of ``file``, a
-    segment at ``base_offset``, that is not in ``gaps``; None if there is none. ``position`` is that of the chunk with
-    the batch behind it. REQUIRES whole batches."""
+def walk_gaps(file: File, size: int, base_offset: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (position, start, end) of each gap between the batches in the first ``size`` bytes of ``file``, a segment
+    at ``base_offset``. ``position`` is that of the chunk with the batch behind it. REQUIRES whole batches."""
     position, expected, want = 0, base_offset, SCAN_CHUNK_SIZE
     while position < size:
         data = file.read_at(position, min(want, size - position))
@@ -174,7 +173,10 @@ def unrecorded_gap(file: File, size: int, base_offset: int, gaps: Gaps) -> tuple
             continue
         found, end = find_gaps(data[:whole], expected)
         for start, stop in found:
-            if gaps.behind(start) != stop:
-                return position, start, stop
+            yield position, start, stop
         expected, position, want = end, position + whole, SCAN_CHUNK_SIZE
-    return None
+
+
+def unrecorded_gap(file: File, size: int, base_offset: int, gaps: Gaps) -> tuple[int, int, int] | None:
+    """Return the first gap of :func:`walk_gaps` that is not in ``gaps``; None if there is none."""
+    return next((found for found in walk_gaps(file, size, base_offset) if gaps.behind(found[1]) != found[2]), None)

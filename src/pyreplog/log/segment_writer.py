@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from pyreplog._core import ENTRIES_PENDING_MAX, UNKNOWN_POSITION, SegmentScanner, crc32c
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, StorageError
-from pyreplog.log.gaps import format_gaps
+from pyreplog.log.gaps import Gaps, format_gaps
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     GAPS_SUFFIX,
@@ -335,9 +335,13 @@ class SegmentWriter(SegmentReader):
         gaps = self.gaps
         kept = gaps.below(offset)
         if kept != gaps:
-            path = join(self.directory, segment_name(self.base_offset, GAPS_SUFFIX))
-            replace_file(self.disk, path, format_gaps(self.base_offset, kept), reserve_in=parent_of(self.directory))
-            self._gaps = kept
+            self.write_gaps(kept)
+
+    def write_gaps(self, gaps: Gaps) -> None:
+        """Replace the file of gaps, durably."""
+        path = join(self.directory, segment_name(self.base_offset, GAPS_SUFFIX))
+        replace_file(self.disk, path, format_gaps(self.base_offset, gaps), reserve_in=parent_of(self.directory))
+        self._gaps = gaps
 
     def _settle_tail(self, wall_ms: int) -> None:
         """Find the end, timestamps and index entries behind the last index entry again."""

@@ -144,19 +144,19 @@ def _contents(
 def _write(disk: Disk, root: LogRoot, plan: PartitionPlan, progress: Callable[[int], None] | None) -> None:
     key = TopicPartition(plan.topic, plan.partition)
     config = _config_of(plan)
+    is_incomplete = bool(plan.lost or plan.unknown)
     if key in root.damaged:
         raise root.damaged[key]
     if key in root.logs:  # taken over with its old messages
         log = root.logs[key]
         log.update_config(config)
-        log.set_incomplete(bool(plan.lost))
+        log.set_incomplete(is_incomplete)
     else:
         log = root.create_log(
-            plan.topic, plan.partition, plan.state.topic_id or root.new_topic_id(), config, incomplete=bool(plan.lost)
+            plan.topic, plan.partition, plan.state.topic_id or root.new_topic_id(), config, incomplete=is_incomplete
         )
-        first = plan.pieces[0].base_offset if plan.pieces else plan.start_offset
-        if first:
-            log.truncate_fully(first)
+        if plan.base_offset:
+            log.truncate_fully(plan.base_offset)
     parts: list[bytes] = []
     size = 0
     for piece, data in _contents(disk, [piece for piece in plan.pieces if not piece.old], progress):
@@ -179,5 +179,7 @@ def _finish(disk: Disk, log: Log, plan: PartitionPlan) -> None:
     log.advance_high_watermark(log.end_offset)
     if log.start_offset < plan.start_offset <= log.end_offset:
         log.increment_start_offset(plan.start_offset)
+    if plan.state.compacted:
+        log.record_gaps(plan.dropped_tombstone, dense=plan.state.dense)
     log.write_mark()
     disk.sync_directory(join(log.directory, ""))

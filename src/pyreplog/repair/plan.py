@@ -47,6 +47,10 @@ _HEAD: Final = struct.Struct(">qiibI")
 """Base offset, length, leader epoch, format, checksum: what no checksum covers, and it."""
 
 
+_BASE_DIGITS: Final = 20
+_UNKNOWN: Final = "compaction removed them or they are lost: the file of gaps of their segment is missing or damaged"
+
+
 class RecoveredBatch(NamedTuple):
     """One batch that can be saved: ``size`` bytes at ``position`` of the file ``path``. ``patch``: what to write
     over its header first. ``old``: it is a message in one of the formats before 0.11."""
@@ -80,15 +84,30 @@ class PartitionPlan:
     state: PartitionState
     pieces: list[RecoveredBatch] = field(default_factory=list)
     lost: list[Range] = field(default_factory=list)
+    unknown: list[Range] = field(default_factory=list)
+    """Offsets without a batch in a compacted log, if no file says whether compaction removed them."""
     mended: list[Range] = field(default_factory=list)
     borrowed: list[Range] = field(default_factory=list)
     dropped: list[Range] = field(default_factory=list)
     """The batch lies behind a gap, above the synced and shown offsets, so readers must never see it."""
+    dropped_tombstone: int = -1
+    """The highest offset of a tombstone that compaction may have dropped; -1 if it dropped none."""
+    first_base: int = 0
+    """The base offset of the first segment."""
+    unsure: bool = False
+    """While the plan is made: the present segment has no file of gaps that can be read."""
+
+    @property
+    def base_offset(self) -> int:
+        """Where the first segment of the repaired log begins: below :attr:`start_offset` if its first batch does."""
+        return min(self.pieces[0].base_offset, self.start_offset) if self.pieces else self.start_offset
 
     @property
     def start_offset(self) -> int:
-        """Where the repaired log begins."""
+        """Where the repaired log begins. It stays if compaction removed the first records."""
         first = self.pieces[0].base_offset if self.pieces else 0
+        if not any(lost.start < first for lost in self.lost):
+            first = min(first, self.first_base)
         return max(first, self.state.start_offset)
 
     @property
@@ -96,11 +115,17 @@ class PartitionPlan:
         """The end of the plan."""
         return self.pieces[-1].next_offset if self.pieces else self.start_offset
 
+    @property
+    def offset_count(self) -> int:
+        """How many offsets have a batch that is saved."""
+        return sum(piece.next_offset - piece.base_offset for piece in self.pieces)
+
     def saved_ranges(self) -> list[Range]:
-        """Return the offset ranges that repair saves. Adjacent batches share one range."""
+        """Return the offset ranges that repair saves. Adjacent batches share one range, and so do those with nothing
+        but a gap of compaction between them."""
         ranges: list[Range] = []
         for piece in self.pieces:
-            if ranges and ranges[-1].end == piece.base_offset:
+            if ranges and piece.base_offset in (ranges[-1].end, self.state.behind(ranges[-1].end)):
                 ranges[-1] = Range(ranges[-1].start, piece.next_offset)
             else:
                 ranges.append(Range(piece.base_offset, piece.next_offset))
@@ -136,20 +161,29 @@ def _read_copy(
     """What one copy holds."""
     state = read_partition_state(disk, folder)
     plan = PartitionPlan(topic, partition, folder, state)
-    bases = segment_files(disk, folder, list(disk.list(folder)))
+    names = list(disk.list(folder))
+    bases = segment_files(disk, folder, names)
     if state.marked:
         _, bases = split_deleted(bases, state.start_offset)
+    plan.first_base = min(bases, default=0)
     expected = state.start_offset if state.marked else None
     for index, (base, following) in enumerate(zip(bases, [*list(bases)[1:], None], strict=False)):
         name = bases[base]
         path = f"{folder}/{name}"
         if expected is None or (expected > base and not plan.pieces):
             expected = base  # the log's start lies within its first segment
-        expected = state.gaps.get(expected, expected)
         if base > expected:
-            if state.dense or not index:
+            expected = state.behind(expected)
+        if base > expected:
+            if index and plan.unsure and base <= (state.promised or 0) and not _has_remains(names, expected, base):
+                plan.unknown.append(Range(expected, base, _UNKNOWN))
+            elif state.dense or not index:
                 _lose(plan, expected, base, "the segment that held them is missing or cut short")
             expected = base
+        # The last segment is not compacted. Only a truncation may leave gaps in it, and then it
+        # has the file.
+        has_gaps = state.gap_files.get(base, following is None)
+        plan.unsure = state.dense and state.compacted and not has_gaps
         try:
             file = disk.open(path)
         except StorageError as error:
@@ -170,13 +204,32 @@ def _read_copy(
         )
     _lose_moved(disk, plan)
     _cut_behind_gaps(plan)
+    _bound_tombstone(plan, list(bases))
     return plan
 
 
 def _lose(plan: PartitionPlan, start: int, end: int, about: str) -> None:
-    start = max(start, plan.state.start_offset)
-    if start < end:
-        plan.lost.append(Range(start, end, about))
+    """Note the range as lost, without the offsets that compaction removed."""
+    parts = plan.state.outside_gaps(max(start, plan.state.start_offset), end)
+    plan.lost += [Range(*part, about) for part in parts]
+
+
+def _has_remains(names: Sequence[str], start: int, end: int) -> bool:
+    """Return whether a file is left of a segment that began in the half-open range."""
+    heads = (name[:_BASE_DIGITS] for name in names if name[_BASE_DIGITS : _BASE_DIGITS + 1] == ".")
+    return any(start <= int(head) < end for head in heads if head.isascii() and head.isdecimal())
+
+
+def _bound_tombstone(plan: PartitionPlan, bases: Sequence[int]) -> None:
+    """Set the highest offset of a tombstone that may have been dropped. If a file of gaps is damaged or missing, it is
+    the last offset that the file could name, so that a reader which may have missed a deletion begins again."""
+    state = plan.state
+    end = state.promised or 0
+    ends = dict(zip(bases, [*bases[1:], end], strict=True))
+    damaged = [ends.get(base, base + 1) - 1 for base, is_whole in state.gap_files.items() if not is_whole]
+    plan.dropped_tombstone = max(
+        [state.dropped_tombstone, *damaged, *(min(one.end, end) - 1 for one in plan.unknown)], default=-1
+    )
 
 
 def _first_epochs(disk: Disk, path: str) -> list[int]:
@@ -210,7 +263,12 @@ def _read_segment(
                 return expected
         except Broken as broken:
             after = resume(
-                window, position, expected + 1, broken.size, following=following, dense=state.dense and not state.gaps
+                window,
+                position,
+                expected + 1,
+                broken.size,
+                following=following,
+                dense=state.dense and not state.compacted,
             )
             end = after.base_offset if after is not None else following
             # If no batch follows, the bytes above the mark may be anything: only the batch's own
@@ -222,7 +280,7 @@ def _read_segment(
                 expected, position = mended.next_offset, position + mended.size
                 continue
             if after is None:
-                if end == expected:
+                if end == state.behind(expected):
                     return expected  # behind the last batch of a segment, and offsets go on in the next one
                 if end is not None or expected < (state.promised or 0):
                     stop = end if end is not None else state.promised or expected
@@ -240,6 +298,8 @@ def _read_segment(
             expected, position = after.base_offset, after.position
             continue
         next_offset = batch.last_offset + 1
+        if batch.base_offset > state.behind(expected) and state.dense:
+            plan.unknown.append(Range(expected, batch.base_offset, _UNKNOWN))
         piece = RecoveredBatch(
             batch.base_offset, next_offset, batch.leader_epoch, path, position, batch.size, old=batch.magic < 2
         )
@@ -265,7 +325,9 @@ def _next_batch(
     if batch.checksum() != batch.crc:
         reason = "checksum mismatch"
     elif batch.base_offset < expected or (
-        plan.state.dense and batch.base_offset not in (expected, plan.state.gaps.get(expected))
+        plan.state.dense
+        and batch.base_offset not in (expected, plan.state.behind(expected))
+        and not _may_be_gap(plan, window, batch, expected, following)
     ):
         reason = f"batch has base offset {batch.base_offset}, expected {expected}"
     elif batch.base_offset > expected and not leads_on(window, batch, following):
@@ -275,6 +337,21 @@ def _next_batch(
     if reason:
         raise Broken(position, reason, batch.size)
     return batch
+
+
+def _may_be_gap(plan: PartitionPlan, window: Window, batch: CheckedBatch, expected: int, following: int | None) -> bool:
+    """Return whether compaction may have removed the offsets before ``batch``: the segment's file of gaps is missing
+    or damaged, and ``batch`` at ``expected`` would not fit."""
+    if not plan.unsure or batch.base_offset > (plan.state.promised or 0):
+        return False
+    if (batch.base_offset ^ expected).bit_count() > 1:
+        return True
+    try:
+        after = batch_at(window, batch.position + batch.size)
+    except Broken:
+        return False
+    end = (following or plan.state.promised) if after is None else after.base_offset
+    return end != expected + batch.last_offset - batch.base_offset + 1
 
 
 def _epoch_fits(plan: PartitionPlan, window: Window, batch: CheckedBatch, later: Sequence[int]) -> bool:
@@ -327,21 +404,35 @@ def _mend(
     size, crc = extent
     (said,) = struct.unpack_from(">q", head)
     (delta,) = struct.unpack_from(">i", head, 23)
-    next_offset = expected + delta + 1
-    if delta < 0 or (end is not None and (next_offset > end or (next_offset < end and size == reach))):
+    bases = [
+        base
+        for base in sorted({expected, plan.state.behind(expected)})
+        if _fits(plan, base + delta + 1, end, is_whole=size == reach)
+        # A batch of elsewhere in this log, and no flip of one bit, is none of this place.
+        and ((said ^ base).bit_count() <= 1 or not 0 <= said < (plan.state.promised or 0))
+    ]
+    if delta < 0 or len(bases) != 1:
         return None
-    if (plan.state.gaps or not plan.state.dense) and next_offset != end:
-        return None  # where offsets are missing it may have had others
-    if (said ^ expected).bit_count() > 1 and 0 <= said < (plan.state.promised or 0):
-        return None  # a batch of elsewhere in this log, and no flip of one bit
+    base = bases[0]
     (epoch,) = struct.unpack_from(">i", head, _EPOCH_POSITION)
     behind = later if after is None else [after.leader_epoch, *(one.leader_epoch for one in look_behind(window, after))]
-    mended = _mended_epoch(plan, expected, epoch, behind)
+    mended = _mended_epoch(plan, base, epoch, behind)
     if mended is None:
         return None
     return RecoveredBatch(
-        expected, next_offset, mended, path, position, size, _HEAD.pack(expected, size - OVERHEAD, mended, 2, crc)
+        base, base + delta + 1, mended, path, position, size, _HEAD.pack(base, size - OVERHEAD, mended, 2, crc)
     )
+
+
+def _fits(plan: PartitionPlan, next_offset: int, end: int | None, *, is_whole: bool) -> bool:
+    """Return whether a batch that is mended may end at ``next_offset``. ``end``: the offset behind it, if that is
+    known; ``is_whole``: nothing else lies between."""
+    state = plan.state
+    if not state.dense or plan.unsure:
+        return next_offset == end  # where offsets are missing it may have had others
+    if end is None or end in (next_offset, state.behind(next_offset)):
+        return True
+    return next_offset < end and not is_whole and not state.compacted
 
 
 def _extent(window: Window, position: int, head: bytes, reach: int) -> tuple[int, int] | None:
@@ -469,9 +560,9 @@ def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
             at = piece.next_offset
         if at < lost.end:
             left.append(Range(at, lost.end, lost.about))
+    plan.lost = [Range(*part, lost.about) for lost in left for part in other.state.outside_gaps(lost.start, lost.end)]
     if taken:
         plan.pieces = sorted([*plan.pieces, *taken])
-        plan.lost = left
 
 
 def _epochs_around(plan: PartitionPlan, lost: Range) -> set[int]:

@@ -37,3 +37,10 @@ def recorded_gaps(data: bytes, base: int) -> Mapping[int, int]:
         at += distance + length
         found[begin] = at
     return found
+
+
+def dropped_tombstone(data: bytes) -> int:
+    """Return the highest offset of a tombstone that compaction dropped from the segment; -1 for none. REQUIRES the
+    content of a file that :func:`recorded_gaps` reads."""
+    tombstone: int = _HEAD.unpack_from(data)[4]
+    return tombstone

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,13 +13,14 @@ from crc32c import crc32c
 from pyreplog.errors import ConfigError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
-from pyreplog.verify.folder import read_file
-from pyreplog.verify.gaps import recorded_gaps
+from pyreplog.verify.folder import read_file, segment_files
+from pyreplog.verify.gaps import dropped_tombstone, recorded_gaps
 from pyreplog.verify.logs import look_around
 from pyreplog.verify.states import Slot, Unreadable
 
 REFUSED: Final = "this process may not enter the folder, which may hold a log or a part of one"
 LET_IN: Final = "give it access, or move the folder away"
+_BASE_DIGITS: Final = 20
 APART: Final = "Move one of them away, or name the folder that is meant"
 
 
@@ -34,9 +34,15 @@ class PartitionState:
     marked: bool = False
     """Whether there is a mark, which has the start of the log."""
     dense: bool = False
+    """No offset is missing, except in ``gaps`` and where records were lost."""
+    compacted: bool = False
+    """Whether this library compacted it."""
     gaps: dict[int, int] = field(default_factory=dict)
-    """The gaps that compaction left: start -> end. Other offsets are missing only if records were lost."""
-    """Its offsets have no gaps."""
+    """The gaps that compaction left: start -> end, rising."""
+    gap_files: dict[int, bool] = field(default_factory=dict)
+    """Whether the file of gaps of a segment can be read, by base offset. A segment without such a file is missing."""
+    dropped_tombstone: int = -1
+    """The highest offset of a tombstone that compaction dropped, as far as the files of gaps say; -1 for none."""
     durability: str | None = None
     topic_id: str = ""
     settings: dict[str, str] = field(default_factory=dict)
@@ -49,6 +55,22 @@ class PartitionState:
             return None
         slot = bisect_right(self.history, offset, key=lambda entry: entry[1]) - 1
         return self.history[slot][0] if slot >= 0 else None
+
+    def behind(self, offset: int) -> int:
+        """Return the end of the gap that begins at ``offset``; ``offset`` itself if none does."""
+        return self.gaps.get(offset, offset)
+
+    def outside_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of the half-open range that are in no gap."""
+        parts: list[tuple[int, int]] = []
+        for begin, stop in self.gaps.items():
+            if begin >= end:
+                break
+            if stop > start:
+                if begin > start:
+                    parts.append((start, begin))
+                start = stop
+        return [*parts, (start, end)] if start < end else parts
 
 
 def find_partitions(disk: Disk, path: str) -> dict[tuple[str, int], list[str]]:
@@ -92,7 +114,8 @@ def read_partition_state(disk: Disk, directory: str) -> PartitionState:
     if mark is not None:
         _from_mark(found, mark, _read(disk, f"{directory}/{states.EPOCHS}"))
         if mark.is_compacted:
-            found.gaps = _gaps(disk, directory)
+            found.compacted = True
+            _read_gaps(found, disk, directory)
         return found
     root, _, name = directory.rpartition("/")
     key = states.partition_of(name)
@@ -116,15 +139,27 @@ def _from_mark(found: PartitionState, mark: Slot, history: bytes | None) -> None
         found.history = states.epochs(history)
 
 
-def _gaps(disk: Disk, directory: str) -> dict[int, int]:
-    """Return the recorded gaps of all segments. A damaged file counts as none: its gaps look like lost records."""
-    found: dict[int, int] = {}
-    for name in disk.list(directory):
-        base, _, suffix = name.partition(".")
-        if suffix in ("gaps", "gaps.swap") and base.isascii() and base.isdigit():
-            with suppress(Unreadable):
-                found.update(recorded_gaps(_read(disk, f"{directory}/{name}") or b"", int(base)))
-    return found
+def _read_gaps(found: PartitionState, disk: Disk, directory: str) -> None:
+    """Read the files of gaps of all segments, also of those whose log is missing."""
+    names = disk.list(directory)
+    logs = segment_files(disk, directory, list(names))
+    others = (name[:_BASE_DIGITS] for name in names if name[_BASE_DIGITS:] == ".gaps")
+    for base in sorted({*logs, *(int(digits) for digits in others if digits.isascii() and digits.isdecimal())}):
+        name = f"{base:020}.gaps"
+        if logs.get(base, "").endswith(".swap") or (f"{base:020}.log.swap" not in names and f"{name}.swap" in names):
+            name += ".swap"  # the log gets its final name before the other files
+        if name not in names:
+            continue
+        try:
+            data = _read(disk, f"{directory}/{name}") or b""
+            gaps = recorded_gaps(data, base)
+        except Unreadable:
+            found.gap_files[base] = False
+            continue
+        found.gap_files[base] = True
+        if found.dense:
+            found.gaps.update(gaps)
+        found.dropped_tombstone = max(found.dropped_tombstone, dropped_tombstone(data))
 
 
 def _read(disk: Disk, path: str) -> bytes | None:

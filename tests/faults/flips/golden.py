@@ -1,9 +1,9 @@
 """Small folders whose every bit is flipped: what is in them, and what reading them gives.
 
 ``own``: closed in order; ``open``: a process ended within it; ``packed``: compressed batches and several records
-each; ``cluster``: two replicas of one log, one of them behind. ``txn``, ``idempotent``, ``mixed``, ``compact``:
-partitions that a broker closed in order, without our mark; ``bare``: one that was taken out of its root, so that
-nothing says how far it goes.
+each; ``cluster``: two replicas of one log, one of them behind; ``compacted``: with gaps. ``txn``, ``idempotent``,
+``mixed``, ``compact``: partitions that a broker closed in order, without our mark; ``bare``: one that was taken out of
+its root, so that nothing says how far it goes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final, NamedTuple
 
+from pyreplog._core import BatchBuilder
 from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
-from pyreplog.log import LogReader, LogRoot, open_readers
+from pyreplog.log import Cleaner, LogReader, LogRoot, open_readers
 from pyreplog.record import split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -130,6 +131,46 @@ def _root(*, clean: bool, codecs: bool) -> Golden:
     return _golden("packed" if codecs else "own" if clean else "open", disk)
 
 
+def _compacted() -> Golden:
+    """A log that we compacted, with gaps at its start, between batches, over the end of a segment, and before records
+    that are not compacted yet; a tombstone was dropped."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    config = LogConfig(
+        cleanup_policy="compact", segment_bytes=1024, index_interval_bytes=150, delete_retention_ms=0, durability="os"
+    )
+    log = root.create_log("t", 0, TOPIC_ID, config)
+    log.become_leader(0)
+    now = CLOCK.wall_ms()
+
+    def put(keys: str) -> None:
+        for key in keys:
+            builder = BatchBuilder()
+            for name in (key.lower(), key):  # a capital is a tombstone
+                builder.append(None if name.isupper() else b"v" * 20, name.lower().encode(), (), now + log.end_offset)
+            log.append_as_leader(builder.finish(), log.epochs.latest)
+        sync(disk, log)
+        log.advance_high_watermark(log.end_offset)
+
+    put("aabbcDabcefghabiijjjjjjjjaabbccababababababababab")
+    log.become_leader(2)
+    put("xyxyzx")
+    for time in (now, now + 1):
+        log.close_active_segment()
+        cleaner = Cleaner(disk, log.cleaning_plan(time), bytes(16), lambda: None)
+        end = cleaner.map_keys()
+        for group in cleaner.plan.groups(end):
+            log.install(cleaner.clean(group))
+        log.note_cleaned(end)
+    put("mnmo")
+    log.write_mark()
+    assert log.dropped_tombstone >= 0
+    root.close()
+    LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1)).close()  # removes the old segments
+    disk.write_back()
+    return _golden("compacted", disk)
+
+
 def _kafka(name: str, group: str, partition: str) -> Golden:
     disk = SimDisk(Random(1))
     data = unit(group) / "data"
@@ -220,6 +261,8 @@ def golden(name: str) -> Golden:
             return _root(clean=True, codecs=True)
         case "cluster":
             return _cluster()
+        case "compacted":
+            return _compacted()
         case "mixed":
             return _kafka(name, "clean-4.1.0", "mixed-codecs-0")
         case "compact":
@@ -233,5 +276,5 @@ def golden(name: str) -> Golden:
     raise KeyError(name)
 
 
-OWN: Final = ("own", "open", "packed", "cluster")
+OWN: Final = ("own", "open", "packed", "cluster", "compacted")
 KAFKA: Final = ("txn", "idempotent", "mixed", "compact", "bare")
