@@ -15,6 +15,8 @@ from pyreplog.wire import CreatableTopic, CreatableTopicConfig
 __all__ = ["FaultRates", "TopicOptions", "WorldOptions", "differing"]
 
 
+COMPACTED_SHARE: Final = 0.0
+"""The share of the drawn worlds that have compacted topics: none, until followers take gaps."""
 _CHANGES: Final = ("min_isr", "grow", "passing_topic")
 
 
@@ -29,6 +31,17 @@ class TopicOptions:
     durability: str = "sync"
     segment_bytes: int = 16384
     acks: int = -1
+    cleanup_policy: str = "delete"
+    keys: int = 0
+    """The number of different keys; 0: records without a key, which a compacted topic does not take."""
+    tombstones: float = 0.2
+    """The share of tombstones among the records with a key."""
+    delete_retention_ms: int = 500
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the topic is compacted."""
+        return self.cleanup_policy != "delete"
 
     @property
     def config(self) -> dict[str, str]:
@@ -38,6 +51,17 @@ class TopicOptions:
             "durability": self.durability,
             "segment.bytes": str(self.segment_bytes),
             "index.interval.bytes": "512",
+            **self._compaction,
+        }
+
+    @property
+    def _compaction(self) -> dict[str, str]:
+        if not self.compacts:
+            return {}
+        return {
+            "cleanup.policy": self.cleanup_policy,
+            "delete.retention.ms": str(self.delete_retention_ms),
+            "log.cleaner.dedupe.buffer.size": str(1 << 16),
         }
 
     def creatable(self) -> CreatableTopic:
@@ -116,6 +140,8 @@ class WorldOptions:
     begins at level 0 then."""
     told_of_kills: float = 0.7
     """Probability that the controller learns of a kill at once, not only from missing heartbeats."""
+    compaction_interval_ms: int = 100
+    """The mean time between two passes of compaction, if a topic is compacted."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
     faults: FaultRates = field(default_factory=FaultRates)
     config: NodeConfig = field(default_factory=NodeConfig)
@@ -130,6 +156,10 @@ class WorldOptions:
     def machine_ids(self) -> range:
         """The numbers of all machines: the nodes, and the voters that are apart from them."""
         return range(1, self.nodes + (self.voters if self.apart else 0) + 1)
+
+    def compacts(self, topic: str) -> bool:
+        """Return whether the topic of this name is compacted."""
+        return any(one.compacts for one in self.topics if one.name == topic)
 
     def clock_error(self, seed: int, node_id: int) -> int:
         """Draw the error of a machine's clock, from a generator of its own: other draws stay as they are."""
@@ -183,7 +213,7 @@ class WorldOptions:
         apart = options.voters > nodes or random.random() < 0.3
         options = dataclasses.replace(options, nodes=nodes, apart=apart)
         if not old_nodes:
-            return options
+            return _compacted(random, options) if random.random() < COMPACTED_SHARE else options
         # Below level 1 no replica is a suspect: damage that recovery does not notice may
         # cost records.
         return dataclasses.replace(options, old_nodes=old_nodes, faults=dataclasses.replace(options.faults, rot=0))
@@ -223,6 +253,24 @@ def _topics(random: Random, nodes: int) -> tuple[TopicOptions, ...]:
             )
         )
     return tuple(found)
+
+
+def _compacted(random: Random, options: WorldOptions) -> WorldOptions:
+    """Return ``options`` with a compacted topic, or two."""
+    count = random.randint(1, len(options.topics))
+    topics = tuple(
+        dataclasses.replace(
+            topic,
+            cleanup_policy="compact",
+            keys=random.choice([3, 12, 60]),
+            tombstones=random.choice([0.1, 0.4]),
+            delete_retention_ms=random.choice([50, 300, 1500]),
+            segment_bytes=random.choice([1024, 2048, 8192]),
+        )
+        for topic in options.topics[:count]
+    )
+    interval_ms = random.choice([20, 60, 200])
+    return dataclasses.replace(options, topics=(*topics, *options.topics[count:]), compaction_interval_ms=interval_ms)
 
 
 def _faults(random: Random) -> FaultRates:

@@ -49,6 +49,9 @@ def _smaller(options: WorldOptions) -> Iterator[WorldOptions]:
         if topic.partitions > 1:
             fewer = dataclasses.replace(topic, partitions=1)
             yield dataclasses.replace(options, topics=(*options.topics[:index], fewer, *options.topics[index + 1 :]))
+        if topic.compacts:
+            kept = dataclasses.replace(topic, cleanup_policy="delete")
+            yield dataclasses.replace(options, topics=(*options.topics[:index], kept, *options.topics[index + 1 :]))
     if options.producers > 1:
         yield dataclasses.replace(options, producers=1)
     if options.events_min:

@@ -15,9 +15,10 @@ from pyreplog.record import Ack, Record
 from pyreplog.testing.options import TopicOptions
 from pyreplog.values import TopicPartition
 
-__all__ = ["Attempt", "SimConsumer", "SimProducer", "values"]
+__all__ = ["Attempt", "SimConsumer", "SimProducer", "identity", "values"]
 
 _MS: Final = 1_000_000
+_ID: Final = "id"
 
 
 def values(random: Random, count: int, size: int) -> Iterator[bytes]:
@@ -26,9 +27,17 @@ def values(random: Random, count: int, size: int) -> Iterator[bytes]:
         yield random.randbytes(size)
 
 
+def identity(record: Record) -> bytes:
+    """Return the bytes that tell a record of a simulated producer from all others: its value, or a header of a
+    tombstone."""
+    if record.value is not None:
+        return record.value
+    return next((value for name, value in record.headers if name == _ID and value is not None), b"")
+
+
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One record that a producer tried to append.
+    """One record that a producer tried to append. ``value`` is its :func:`identity`.
 
     ``outcome`` is "pending", "ok", "refused" (the record was certainly not appended) or "unknown".
     """
@@ -42,6 +51,8 @@ class Attempt:
     ack: Ack
     outcome: str = "pending"
     offset: int = -1
+    key: bytes | None = None
+    is_tombstone: bool = False
 
 
 class SimProducer:
@@ -156,10 +167,22 @@ class SimProducer:
             number = self._counts[topic_partition] = self._counts.get(topic_partition, 0) + 1
             padding = b"." * random.randint(0, self._size_max)
             value = b"%d:%s:%d:%s" % (self.number, str(topic_partition).encode(), number, padding)
-            ack = self._machine.send(topic.name, value, partition=topic_partition.partition)
-            attempt = Attempt(self.number, number, topic_partition, self._acks, value, ack)
+            attempt = self._send(topic, topic_partition, number, value)
             self.attempts.append(attempt)
             self._open.append(attempt)
+
+    def _send(self, topic: TopicOptions, topic_partition: TopicPartition, number: int, value: bytes) -> Attempt:
+        """Send one record: for a topic with keys under one of them, and sometimes a tombstone."""
+        random, send, partition = self._random, self._machine.send, topic_partition.partition
+        if not topic.keys:
+            ack = send(topic.name, value, partition=partition)
+            return Attempt(self.number, number, topic_partition, self._acks, value, ack)
+        key = b"k%d" % random.randrange(topic.keys)
+        if random.random() < topic.tombstones:
+            ack = send(topic.name, None, key=key, partition=partition, headers=[(_ID, value)])
+            return Attempt(self.number, number, topic_partition, self._acks, value, ack, key=key, is_tombstone=True)
+        ack = send(topic.name, value, key=key, partition=partition)
+        return Attempt(self.number, number, topic_partition, self._acks, value, ack, key=key)
 
     def _settle(self, attempt: Attempt) -> None:
         error = attempt.ack.exception()
@@ -220,6 +243,12 @@ class SimConsumer:
         """Ask for a topic again, which may have more partitions."""
         self._machine.refresh(topic)
 
+    def position(self, topic_partition: TopicPartition) -> int:
+        """Return the offset that is read next; -1 if the consumer has not begun to read."""
+        if topic_partition not in self._machine.assignment:
+            return -1
+        return self._machine.position(*topic_partition)
+
     def poll(self) -> None:
         """Take one turn: read all records that are there."""
         machine = self._machine
@@ -238,8 +267,7 @@ class SimConsumer:
                 machine.poll()  # the consumer fetches again
                 continue
             for record in records:
-                assert record.value is not None
-                self.read[TopicPartition(record.topic, record.partition)].append((record.offset, record.value))
+                self.read[TopicPartition(record.topic, record.partition)].append((record.offset, identity(record)))
             self.fresh.extend(records)
             machine.poll()
 

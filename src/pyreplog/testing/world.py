@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from pyreplog.client import Consumer
-from pyreplog.controller import Controller, QuorumServer
-from pyreplog.log import Log
+from pyreplog.controller import Controller, PartitionKey, QuorumServer
+from pyreplog.log import Cleaner, Log
 from pyreplog.node import MetadataListener, Node
 from pyreplog.ports import Address
 from pyreplog.replica import Replica
-from pyreplog.testing.checkers import INVARIANTS, Checker, InvariantBroken, overriding, standard_checkers
+from pyreplog.testing.checkers import INVARIANTS, Checker, InvariantBroken, Swap, overriding, standard_checkers
+from pyreplog.testing.compactions import Compactions
 from pyreplog.testing.machine import Machine, MachineServer, Member
 from pyreplog.testing.nemesis import Nemesis
 from pyreplog.testing.options import WorldOptions, differing
@@ -36,8 +37,8 @@ class World(SimCluster):
 
     ``options`` are the parts and the faults of the cluster; None draws them from the seed. ``checkers``:
     None means :func:`standard_checkers`. ``replica_class``, ``log_class``, ``controller_class``,
-    ``metadata_class``, ``consumer_class``, ``node_class`` and ``server_class`` replace the real classes by known-bad
-    variants.
+    ``metadata_class``, ``consumer_class``, ``node_class``, ``server_class`` and ``cleaner_class`` replace the real
+    classes by known-bad variants.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class World(SimCluster):
         consumer_class: type[Consumer] = Consumer,
         node_class: type[Node] = Node,
         server_class: type[QuorumServer] = QuorumServer,
+        cleaner_class: type[Cleaner] = Cleaner,
         checkers: Sequence[Checker] | None = None,
         replay: str = "",
     ) -> None:
@@ -74,7 +76,7 @@ class World(SimCluster):
         """Whether the seed alone determines this world: giving, adding or replacing a part clears it."""
         self._as_command = False
         """Whether :meth:`run` does what ``python -m pyreplog.testing --seed N`` does."""
-        standard = (Replica, Log, Controller, MetadataListener, Consumer, Node, QuorumServer)
+        standard = (Replica, Log, Controller, MetadataListener, Consumer, Node, QuorumServer, Cleaner)
         parts = {
             "replica_class": replica_class,
             "log_class": log_class,
@@ -83,12 +85,15 @@ class World(SimCluster):
             "consumer_class": consumer_class,
             "node_class": node_class,
             "server_class": server_class,
+            "cleaner_class": cleaner_class,
         }
         self._other_parts = [f"{name}={part.__name__}" for name, part in parts.items() if part not in standard]
         self.seen: dict[str, int] = {}
         """How often the run reached each situation that :class:`pyreplog.testing.checkers.Sightings` counts."""
         self.healed_ns = 0
         """When the liveness phase began."""
+        # With a random generator of its own: the worlds without compaction stay as they are.
+        self.compactions = Compactions(self, Random(~seed), cleaner_class)
         self._digest = 0
         self._sendings: list[tuple[Address, Address, object]] = []
         self._controller_seen = -1
@@ -150,6 +155,8 @@ class World(SimCluster):
         self._message_checkers = overriding(checkers, "message")
         self._sent_checkers = overriding(checkers, "sent")
         self._unrest_checkers = overriding(checkers, "unrest")
+        self._swap_checkers = overriding(checkers, "swapped")
+        self._clean_checkers = overriding(checkers, "cleaned")
         self.network.observer = self._on_message if self._message_checkers else None
         self.network.sending = self._on_sending if self._sent_checkers else None
 
@@ -167,6 +174,16 @@ class World(SimCluster):
         """Show the checkers a node before a disk call that may end it."""
         for checker in self._disk_checkers:
             checker.disk_call(self, machine)
+
+    def swapped(self, machine: Machine, swap: Swap) -> None:
+        """Show the checkers a swap of compaction."""
+        for checker in self._swap_checkers:
+            checker.swapped(self, machine, swap)
+
+    def cleaned(self, machine: Machine, key: PartitionKey, log: Log, end: int) -> None:
+        """Show the checkers the end of a pass of compaction."""
+        for checker in self._clean_checkers:
+            checker.cleaned(self, machine, key, log, end)
 
     def _on_message(self, source: Address, target: Address, message: object) -> None:
         for checker in self._message_checkers:
@@ -259,9 +276,11 @@ class World(SimCluster):
         self._as_command = self._standard and not self._other_parts and self._done() == self._made
         nemesis = Nemesis(self)
         nemesis.start()
+        self.compactions.start()
         self.run_for(self.options.safety_ms)
         self.run_until(lambda: self.turns >= self.options.events_min, self.options.liveness_ms)
         nemesis.stop()
+        self.compactions.stop()
         for producer in self.producers:
             producer.begin_again()
             self._after(producer.address)
@@ -269,6 +288,7 @@ class World(SimCluster):
         self.say("everything is healed")
         if not self.run_until(self._quiet, self.options.liveness_ms):
             self.broken(*self._unrest())
+        self.compactions.finish()
         for checker in self.checkers:
             checker.final(self)
 

@@ -96,3 +96,35 @@ def spoiled(kind: str) -> History:
 def test_each_kind_of_anomaly_is_found(kind: str) -> None:
     """One wrong thing is found, and called by its name."""
     assert kinds(spoiled(kind))[0] == kind
+
+
+def compacted() -> History:
+    """Two records of one key and a tombstone of another, all acknowledged."""
+    history = History()
+    for number, (value, key) in enumerate([("old", "k"), ("new", "k"), ("gone", "other")]):
+        history.sent("p", T, value, key=key, is_tombstone=value == "gone")
+        history.acknowledged(T, value, number)
+    return history
+
+
+def test_a_reader_may_miss_what_compaction_removes() -> None:
+    """A record with a later one of its key, and a tombstone; not the newest."""
+    history = compacted()
+    history.moved("r", T, 0)
+    history.read("r", T, 1, "new")
+    assert history.ended() == []
+    history = compacted()
+    history.read("r", T, 2, "gone")
+    assert kinds(history) == ["lost"]
+    history.stored(T, "newer", 3)
+    assert kinds(history) == ["lost"], "a value that no producer sent has no key"
+
+
+def test_a_later_record_that_no_client_knows_of_excuses_an_earlier_one() -> None:
+    """Its outcome is unknown, and it was read by nobody before compaction removed it."""
+    history = compacted()
+    history.sent("p", T, "unknown", key="k")
+    history.read("r", T, 2, "gone")
+    assert kinds(history) == ["lost"]
+    history.stored(T, "unknown", 3)
+    assert kinds(history) == []

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pyreplog.testing.checkers.base import Checker, InvariantBroken, batches_of, overriding
+from pyreplog.testing.checkers.base import Checker, InvariantBroken, Swap, batches_of, overriding
 from pyreplog.testing.checkers.clients import AckImplies, DeletedStaysDeleted, NoPhantoms, OncePerRecord, ReadsCommitted
+from pyreplog.testing.checkers.committed_records import CommittedRecords
+from pyreplog.testing.checkers.compaction import CompactionKeeps
 from pyreplog.testing.checkers.history import KINDS, Anomaly, History, HistoryHolds
 from pyreplog.testing.checkers.leases import FencedServesNothing
 from pyreplog.testing.checkers.liveness import (
@@ -58,6 +60,8 @@ __all__ = [
     "Checker",
     "CommittedIdentical",
     "CommittedMetadataKept",
+    "CommittedRecords",
+    "CompactionKeeps",
     "CrashConsistent",
     "DeletedStaysDeleted",
     "DivergenceEnds",
@@ -84,6 +88,7 @@ __all__ = [
     "ReadsCommitted",
     "Sightings",
     "SomewhereKept",
+    "Swap",
     "WatermarkMonotonic",
     "WatermarksArrive",
     "batches_of",
@@ -96,6 +101,7 @@ _KINDS: Final = (
     LeaderComplete,
     CandidatesComplete,
     CommittedIdentical,
+    CompactionKeeps,
     LogsMatch,
     OneLeaderPerEpoch,
     EpochsWellFormed,
@@ -140,7 +146,18 @@ def standard_checkers() -> list[Checker]:
     invariant that explains most first.
     """
     committed = CommittedIdentical()
-    ghosts = (LeaderComplete, CandidatesComplete, ReadsCommitted, AckImplies, SomewhereKept, DeletedStaysDeleted)
+    ghosts = (
+        LeaderComplete,
+        CandidatesComplete,
+        CompactionKeeps,
+        LogsMatch,
+        ReadsCommitted,
+        OncePerRecord,
+        AckImplies,
+        SomewhereKept,
+        DeletedStaysDeleted,
+        HistoryHolds,
+    )
     return [
         committed,
         *(kind(committed) if kind in ghosts else kind() for kind in _KINDS if kind is not CommittedIdentical),  # type: ignore[call-arg]
@@ -158,7 +175,7 @@ def stage_checkers() -> list[Checker]:
         committed,
         LeaderComplete(committed),
         CandidatesComplete(committed),
-        LogsMatch(),
+        LogsMatch(committed),
         OneLeaderPerEpoch(),
         EpochsWellFormed(),
         MaximalSuperset(),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from pyreplog.controller import MetadataImage
+from pyreplog.controller import MetadataImage, PartitionKey
 from pyreplog.log import Log, UnloadedLog
 from pyreplog.record import Record, RecordBatch, split
 from pyreplog.replica import Effect
 from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.testing.workload import Attempt, SimConsumer
 
-__all__ = ["Checker", "Committed", "InvariantBroken", "batches_of", "overriding", "summary"]
+__all__ = ["Checker", "Committed", "InvariantBroken", "Swap", "batches_of", "overriding", "summary"]
 
 READ_SIZE = 1 << 20
 EVENTS_SHOWN_MAX = 40
@@ -40,6 +40,21 @@ class InvariantBroken(AssertionError):
         super().__init__(
             f"{name} does not hold: {about}\n  at {at_ns / 1e9:.4f} s; repeat with: {self.replay}\n  {story}"
         )
+
+
+class Swap(NamedTuple):
+    """One step of a pass of compaction: a new segment has taken the place of old ones in a node's log."""
+
+    key: PartitionKey
+    log: Log
+    before: Sequence[RecordBatch]
+    """The batches of the old segments."""
+    start_offset: int
+    """The begin of the old segments."""
+    end_offset: int
+    """The end of the old segments."""
+    now_ms: int
+    """The wall time of the node when the pass began."""
 
 
 class Checker:
@@ -85,6 +100,12 @@ class Checker:
 
     def read(self, world: ObservedWorld, consumer: SimConsumer, record: Record) -> None:
         """A consumer has read a record."""
+
+    def swapped(self, world: ObservedWorld, machine: ObservedNode, swap: Swap) -> None:
+        """Compaction has replaced segments of a node's log."""
+
+    def cleaned(self, world: ObservedWorld, machine: ObservedNode, key: PartitionKey, log: Log, end: int) -> None:
+        """A pass of compaction over the log of a node is over; it compacted all records below ``end``."""
 
     def unrest(self, world: ObservedWorld) -> str:
         """Return which condition of the liveness phase does not hold yet; empty if all of them hold."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyreplog.controller import BrokerImage, PartitionKey
+from pyreplog.log import Log, UnloadedLog
 from pyreplog.record import Record, records_of
 from pyreplog.testing.checkers.base import Checker, batches_of
 from pyreplog.testing.checkers.logs import CommittedIdentical
 from pyreplog.testing.observed import ObservedNode, ObservedWorld
-from pyreplog.testing.workload import Attempt, SimConsumer
+from pyreplog.testing.workload import Attempt, SimConsumer, identity
 from pyreplog.values import TopicPartition
 
 __all__ = ["AckImplies", "DeletedStaysDeleted", "NoPhantoms", "OncePerRecord", "ReadsCommitted"]
@@ -46,7 +47,8 @@ class OncePerRecord(Checker):
     numbers = ("S12",)
     says = "acknowledged records are where they should be, once, in order"
 
-    def __init__(self) -> None:
+    def __init__(self, committed: CommittedIdentical) -> None:
+        self._committed = committed
         self._acknowledged: dict[tuple[TopicPartition, int], Attempt] = {}
 
     def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
@@ -69,13 +71,11 @@ class OncePerRecord(Checker):
             assert log is not None
             seen: dict[bytes, int] = {}
             values: dict[int, bytes] = {}
-            for batch in batches_of(log, log.start_offset, log.end_offset):
-                for record in records_of(batch, name.topic, name.partition):
-                    value = record.value or b""
-                    values[record.offset] = value
-                    if value in seen:
-                        world.broken("S12", f"{name}: {value[:60]!r} at {seen[value]} and {record.offset}")
-                    seen[value] = record.offset
+            for offset, value in self._records(name, key, log).items():
+                values[offset] = value
+                if value in seen:
+                    world.broken("S12", f"{name}: {value[:60]!r} at {seen[value]} and {offset}")
+                seen[value] = offset
             for (place, offset), attempt in self._acknowledged.items():
                 if place == name and offset >= log.start_offset and values.get(offset) != attempt.value:
                     there = values.get(offset, b"nothing")
@@ -88,6 +88,15 @@ class OncePerRecord(Checker):
                 if somewhere and attempt.value not in seen and not log.start_offset:
                     world.broken("S12", f"{name}: {attempt.value[:60]!r} was acknowledged, but is not in the log")
         self._ordered(world)
+
+    def _records(self, name: TopicPartition, key: PartitionKey, log: Log | UnloadedLog) -> dict[int, bytes]:
+        """Return what tells each record of a log, by its offset: for a compacted topic of all that was committed,
+        with which another checker compares the logs."""
+        history = self._committed.compacted.get(key)
+        if history is not None:
+            return {offset: kept.identity for offset, kept in history.records.items()}
+        batches = batches_of(log, log.start_offset, log.end_offset)
+        return {one.offset: identity(one) for batch in batches for one in records_of(batch, name.topic, name.partition)}
 
     def _ordered(self, world: ObservedWorld) -> None:
         for producer in world.producers:
@@ -119,10 +128,10 @@ class NoPhantoms(Checker):
             assert log is not None
             for batch in batches_of(log, log.start_offset, log.end_offset):
                 for record in records_of(batch, name.topic, name.partition):
-                    attempt = attempts.get(record.value or b"")
+                    attempt = attempts.get(identity(record))
                     if attempt is None:
                         world.broken(
-                            "S13", f"{name} offset {record.offset}: no producer sent {(record.value or b'')[:60]!r}"
+                            "S13", f"{name} offset {record.offset}: no producer sent {identity(record)[:60]!r}"
                         )
                     elif attempt.outcome == "refused":
                         world.broken("S13", f"{name} offset {record.offset}: {attempt.value[:60]!r} was refused")

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from pyreplog.record import Record
 from pyreplog.testing.checkers.base import Checker
+from pyreplog.testing.checkers.logs import CommittedIdentical
 from pyreplog.testing.observed import ObservedWorld
-from pyreplog.testing.workload import Attempt, SimConsumer
+from pyreplog.testing.workload import Attempt, SimConsumer, identity
 from pyreplog.values import TopicPartition
 
 __all__ = ["KINDS", "Anomaly", "History", "HistoryHolds"]
@@ -55,6 +56,21 @@ class _Log:
     positions: dict[str, int] = field(default_factory=dict)
     passed: list[tuple[str, int, int]] = field(default_factory=list)
     numbers: int = 0
+    keys: dict[Hashable, Hashable] = field(default_factory=dict)
+    newest: dict[Hashable, int] = field(default_factory=dict)
+    tombstones: dict[Hashable, None] = field(default_factory=dict)
+
+    def note(self, value: Hashable, offset: int) -> None:
+        """Note that a record is there."""
+        key = self.keys.get(value)
+        if key is not None:
+            self.newest[key] = max(self.newest.get(key, -1), offset)
+
+    def may_be_gone(self, value: Hashable, offset: int) -> bool:
+        """Return whether compaction may have removed a record: there is a later one of its key, or it is a
+        tombstone."""
+        key = self.keys.get(value)
+        return key is not None and (self.newest.get(key, -1) > offset or value in self.tombstones)
 
 
 class History:
@@ -81,10 +97,26 @@ class History:
 
     # -- producers
 
-    def sent(self, producer: str, topic_partition: TopicPartition, value: Hashable) -> None:
-        """Record that ``producer`` is about to append ``value``."""
+    def sent(
+        self,
+        producer: str,
+        topic_partition: TopicPartition,
+        value: Hashable,
+        *,
+        key: Hashable | None = None,
+        is_tombstone: bool = False,
+    ) -> None:
+        """Record that ``producer`` is about to append ``value``.
+
+        ``key``: its key in a compacted topic. Readers may miss the record if there is a later one of the key, or if
+        it is a tombstone.
+        """
         log = self._log(topic_partition)
         log.numbers += 1
+        if key is not None:
+            log.keys[value] = key
+            if is_tombstone:
+                log.tombstones[value] = None
         log.sent[value] = (producer, log.numbers)
 
     def acknowledged(self, topic_partition: TopicPartition, value: Hashable, offset: int) -> None:
@@ -93,6 +125,7 @@ class History:
         if offset < 0:
             return
         log.acknowledged[value] = offset
+        log.note(value, offset)
         known = log.values.setdefault(offset, value)
         if known != value:
             self._note(
@@ -116,6 +149,11 @@ class History:
     def unknown(self, topic_partition: TopicPartition, value: Hashable) -> None:
         """Record that the outcome is unknown: ``value`` may have been appended, or may be appended later."""
 
+    def stored(self, topic_partition: TopicPartition, value: Hashable, offset: int) -> None:
+        """Record that ``value`` was in the log at ``offset``, so that compaction may have removed earlier records of
+        its key, even if no client knows of it."""
+        self._log(topic_partition).note(value, offset)
+
     # -- readers
 
     def moved(self, reader: str, topic_partition: TopicPartition, offset: int) -> None:
@@ -130,6 +168,7 @@ class History:
             self._note(
                 "altered", f"{topic_partition} offset {offset}: {_short(known)}, and {reader} read {_short(value)}"
             )
+        log.note(value, offset)
         first = log.offsets.setdefault(value, offset)
         if first != offset:
             self._note("duplicated", f"{topic_partition}: {_short(value)} at {first} and {offset}")
@@ -152,10 +191,14 @@ class History:
         for name, log in self._logs.items():
             furthest = max(log.offsets.values(), default=-1)
             for value, offset in log.acknowledged.items():
-                if offset < furthest and value not in log.offsets:
+                if offset < furthest and value not in log.offsets and not log.may_be_gone(value, offset):
                     found.append(Anomaly("lost", f"{name} offset {offset}: {_short(value)} was acknowledged"))
             for reader, begin, end in log.passed:
-                skipped = [offset for offset in range(begin, end) if offset in log.values]
+                skipped = [
+                    offset
+                    for offset in range(begin, end)
+                    if offset in log.values and not log.may_be_gone(log.values[offset], offset)
+                ]
                 if skipped:
                     found.append(Anomaly("skipped", f"{name}: {reader} went from {begin} to {end}, past {skipped[0]}"))
         return found
@@ -171,7 +214,7 @@ class History:
             found += [
                 Anomaly("unseen", f"{name} offset {offset}: {_short(value)} was acknowledged")
                 for value, offset in log.acknowledged.items()
-                if offset >= furthest and value not in log.offsets
+                if offset >= furthest and value not in log.offsets and not log.may_be_gone(value, offset)
             ]
         return found
 
@@ -182,8 +225,9 @@ class HistoryHolds(Checker):
     numbers = ("history",)
     says = "nothing is lost, unseen, duplicated, altered, reordered, skipped, stale or a phantom"
 
-    def __init__(self) -> None:
+    def __init__(self, committed: CommittedIdentical) -> None:
         self.history = History()
+        self._committed = committed
         self._known = 0
         self._unknown: dict[int, int] = {}
 
@@ -192,7 +236,14 @@ class HistoryHolds(Checker):
         for producer in world.producers:
             known = self._unknown.get(producer.number, 0)
             for attempt in producer.attempts[known:]:
-                self.history.sent(producer.address, attempt.topic_partition, attempt.value)
+                key = attempt.key if world.options.compacts(attempt.topic_partition.topic) else None
+                self.history.sent(
+                    producer.address,
+                    attempt.topic_partition,
+                    attempt.value,
+                    key=key,
+                    is_tombstone=attempt.is_tombstone,
+                )
             self._unknown[producer.number] = len(producer.attempts)
 
     def settled(self, world: ObservedWorld, attempt: Attempt) -> None:
@@ -207,13 +258,17 @@ class HistoryHolds(Checker):
         """Record that a consumer read a record, and report any anomaly that it shows."""
         self._tell(world)
         self.history.read(
-            consumer.address, TopicPartition(record.topic, record.partition), record.offset, record.value or b""
+            consumer.address, TopicPartition(record.topic, record.partition), record.offset, identity(record)
         )
         self._look(world, self.history._found)
 
     def final(self, world: ObservedWorld) -> None:
         """Report any anomaly of the whole history."""
         self._tell(world)
+        for name, key, _ in world.partitions():
+            records = self._committed.compacted.get(key)
+            for offset, kept in () if records is None else records.records.items():
+                self.history.stored(name, kept.identity, offset)
         self._look(world, self.history.ended())
 
     def _look(self, world: ObservedWorld, found: list[Anomaly]) -> None:

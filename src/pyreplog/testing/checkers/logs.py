@@ -11,6 +11,7 @@ from pyreplog.controller import PartitionKey
 from pyreplog.log import Log, UnloadedLog
 from pyreplog.replica import Effect, Fetch, Reply
 from pyreplog.testing.checkers.base import Checker, Committed, batches_of, summary
+from pyreplog.testing.checkers.committed_records import CommittedRecords
 from pyreplog.testing.observed import ObservedNode, ObservedWorld
 from pyreplog.values import TopicPartition
 from pyreplog.wire import PartitionData, PartitionProduceResponse
@@ -30,7 +31,8 @@ class CommittedIdentical(Checker):
     """Checks that committed batches never change, on any replica.
 
     A batch is committed once it was below a leader's high watermark. From then on it must be the same, byte for
-    byte. Offsets are dense and never used twice.
+    byte. Offsets are dense and never used twice. Of a compacted topic a copy may lack records, as
+    :class:`CommittedRecords` says, and everything else stays.
     """
 
     numbers = ("S3",)
@@ -38,6 +40,8 @@ class CommittedIdentical(Checker):
 
     def __init__(self) -> None:
         self.committed: dict[PartitionKey, list[Committed]] = {}
+        self.compacted: dict[PartitionKey, CommittedRecords] = {}
+        """The records of the partitions that are or were compacted."""
         self._ends: dict[PartitionKey, int] = {}
         self._led: dict[tuple[int, int, PartitionKey], None] = {}
 
@@ -65,6 +69,7 @@ class CommittedIdentical(Checker):
             if log.high_watermark <= end:
                 continue
             known = self.committed.setdefault(key, [])
+            records = self.records_of(world, key)
             deleted = log.start_offset > end  # a wrong rule committed and deleted batches in one turn, unseen
             for batch in batches_of(log, max(end, log.start_offset), log.high_watermark):
                 one = summary(batch)
@@ -72,8 +77,19 @@ class CommittedIdentical(Checker):
                     world.broken("S3", f"{hosted.topic_partition} on node {machine.node_id}: {one} after offset {end}")
                 deleted = False
                 known.append(one)
+                if records is not None:
+                    records.add(batch)
                 end = one.next_offset
             ends[key] = end
+
+    def records_of(self, world: ObservedWorld, key: PartitionKey) -> CommittedRecords | None:
+        """Return the history of a partition whose topic is compacted from its beginning; None for another."""
+        found = self.compacted.get(key)
+        if found is None and not self._ends.get(key):
+            topic = world.image.topics.get(key[0])
+            if topic is not None and topic.log_config.may_have_gaps:
+                found = self.compacted[key] = CommittedRecords()
+        return found
 
     def disk_call(self, world: ObservedWorld, machine: ObservedNode) -> None:
         """Note the batches committed earlier in this turn: if this call fails, the log will show fewer."""
@@ -86,6 +102,12 @@ class CommittedIdentical(Checker):
             world.broken(
                 rule, f"{log.topic_partition} on node {node_id} ends at {log.end_offset}, but {end} was committed"
             )
+        records = self.compacted.get(key)
+        if records is not None:
+            wrong = records.wrong(batches_of(log, log.start_offset, end), log.start_offset, end)
+            if wrong:
+                world.broken(rule, f"{log.topic_partition} on node {node_id}: {wrong}")
+            return
         known = self.committed.get(key, [])
         if log.start_offset:
             known = [one for one in known if one.next_offset > log.start_offset]
@@ -113,14 +135,16 @@ class LogsMatch(Checker):
     """Checks that batches with the same offset and leader epoch are equal on every replica, committed or not.
 
     Their prefixes must be equal too. The comparison includes the offset and epoch of the batch before, so the
-    prefixes are equal by induction.
+    prefixes are equal by induction. A compacted topic may have a gap before a batch, and a batch without some of its
+    records: both only below the committed end, where other checkers look at the records.
     """
 
     numbers = ("S4",)
     says = "the same offset and epoch mean the same batch and the same prefix"
 
-    def __init__(self) -> None:
-        self._batches: dict[tuple[PartitionKey, int, int], tuple[int, int, int]] = {}
+    def __init__(self, committed: CommittedIdentical | None = None) -> None:
+        self._committed = committed
+        self._batches: dict[tuple[PartitionKey, int, int, bool], tuple[int, int, int]] = {}
         self._seen: dict[tuple[int, int, PartitionKey], tuple[int, int]] = {}
 
     def node_turn(self, world: ObservedWorld, machine: ObservedNode) -> None:
@@ -138,19 +162,28 @@ class LogsMatch(Checker):
             begin = (
                 log.start_offset if generation != log.generation or looked > end else max(looked - 1, log.start_offset)
             )
-            before = (-1, -1)
+            before, behind = (-1, -1), -1
+            cleaned_end = self._cleaned_end(key)
             for batch in batches_of(log, begin, end):
                 base, epoch = batch.base_offset, batch.leader_epoch
-                if before[0] >= 0:
-                    here = (batch.crc, *before)
-                    known = self._batches.setdefault((key, base, epoch), here)
+                if base <= cleaned_end and behind != base:
+                    pass  # compaction may have removed the batch before
+                elif before[0] >= 0:
+                    crc = batch.crc if base >= cleaned_end else -1
+                    here = (crc, *before)
+                    known = self._batches.setdefault((key, base, epoch, crc < 0), here)
                     if known != here:
                         about = (
                             f"offset {base} of epoch {epoch} is {here} on node {machine.node_id}, was {known}"
                             " (checksum, batch before)"
                         )
                         world.broken("S4", f"{hosted.topic_partition}: {about}")
-                before = (base, epoch)
+                before, behind = (base, epoch), batch.next_offset
+
+    def _cleaned_end(self, key: PartitionKey) -> int:
+        """Return the offset below which compaction may have changed a partition; -1 if it is not compacted."""
+        committed = self._committed
+        return -1 if committed is None or key not in committed.compacted else committed.end(key)
 
 
 class EpochsWellFormed(Checker):

@@ -30,6 +30,7 @@ __all__ = [
     "leader_dies",
     "leader_stands_still",
     "new_leader_hears_late",
+    "passes_of_compaction",
     "power_fails_again_and_again",
     "proposal_lost",
     "rot_is_fetched",
@@ -116,6 +117,13 @@ def cut_from_controller(world: World, node_id: int) -> None:
 def fair_weather(world: World) -> None:
     """Nothing happens."""
     begin(world)
+
+
+def passes_of_compaction(world: World) -> None:
+    """All copies are compacted again and again, for a second."""
+    begin(world)
+    world.compactions.start()
+    world.run_for(1000)
 
 
 def leader_dies(world: World) -> None:

@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pyreplog.config import NodeConfig
+from pyreplog.log import Cleaner
 from pyreplog.testing.checkers import standard_checkers
-from pyreplog.testing.known_bad import clients, controllers, followers, leaders, logs, nodes, servers
+from pyreplog.testing.known_bad import cleaners, clients, controllers, followers, leaders, logs, nodes, servers
 from pyreplog.testing.known_bad import cluster_schedules as schedules
 from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
 from pyreplog.testing.world import World
@@ -115,6 +116,31 @@ _PATIENT: Final = dataclasses.replace(
     _QUORUM, config=dataclasses.replace(QUICK, session_timeout_ms=2000, replica_lag_time_max_ms=10_000)
 )
 """Silence changes nothing for two seconds."""
+COMPACTED: Final = dataclasses.replace(
+    CALM,
+    topics=(
+        TopicOptions(
+            "t",
+            replication_factor=1,
+            min_insync_replicas=1,
+            durability="os",
+            segment_bytes=1024,
+            cleanup_policy="compact",
+            keys=40,
+            delete_retention_ms=100,
+        ),
+    ),
+    burst_interval_ms=5,
+    compaction_interval_ms=20,
+)
+"""A compacted topic with few keys."""
+
+
+def _cleaner(name: str, number: str, kind: type) -> ClusterVariant:
+    parts = {"cleaner_class" if issubclass(kind, Cleaner) else "log_class": kind}
+    return ClusterVariant(name, (number,), parts, "compaction", schedules.passes_of_compaction, options=COMPACTED)
+
+
 _ALL: Final = (
     ClusterVariant("ReadsToTheEnd", ("C6",), _replica(leaders.ReadsToTheEnd), "S10", schedules.followers_cut_off),
     ClusterVariant(
@@ -249,6 +275,10 @@ _ALL: Final = (
         options=_PATIENT,
         seed=3,
     ),
+    _cleaner("NewestDropped", "C23", cleaners.NewestDropped),
+    _cleaner("OlderKept", "C24", cleaners.OlderKept),
+    _cleaner("HorizonForgotten", "C25", cleaners.HorizonForgotten),
+    _cleaner("HorizonIgnored", "C26", cleaners.HorizonIgnored),
 )
 
 CLUSTERS: Final[Mapping[str, ClusterVariant]] = MappingProxyType({one.name: one for one in _ALL})
