@@ -9,7 +9,7 @@ from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
-from pyreplog.runtime import ClusterDescription, GrownTopic, NewTopic, TopicDescription
+from pyreplog.runtime import ClusterDescription, GrownTopic, NewTopic, Placement, TopicDescription
 from pyreplog.values import QuorumInfo
 
 __all__ = ["Admin"]
@@ -33,12 +33,20 @@ class Admin:
         replication_factor: int | None = None,
         config: Mapping[str, object] | LogConfig | None = None,
         *,
+        placement: Placement = "striped",
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> TopicDescription:
         """Make a topic and return when it can be used. See :meth:`pyreplog.Admin.create_topic`."""
         return await self._calls.read(
-            self._admin.create_topic, name, partitions, replication_factor, config, exist_ok=exist_ok, timeout=timeout
+            self._admin.create_topic,
+            name,
+            partitions,
+            replication_factor,
+            config,
+            placement=placement,
+            exist_ok=exist_ok,
+            timeout=timeout,
         )
 
     async def create_topics(
@@ -56,9 +64,11 @@ class Admin:
         """Delete a topic with all its records. See :meth:`pyreplog.Admin.delete_topic`."""
         await self._calls.read(self._admin.delete_topic, name, timeout=timeout)
 
-    async def create_partitions(self, topic: str, total: int, *, timeout: float | None = None) -> GrownTopic:
+    async def create_partitions(
+        self, topic: str, total: int, *, placement: Placement = "striped", timeout: float | None = None
+    ) -> GrownTopic:
         """Let a topic have more partitions, ``total`` in all. See :meth:`pyreplog.Admin.create_partitions`."""
-        return await self._calls.read(self._admin.create_partitions, topic, total, timeout=timeout)
+        return await self._calls.read(self._admin.create_partitions, topic, total, placement=placement, timeout=timeout)
 
     async def alter_config(
         self, topic: str, config: Mapping[str, object | None] | LogConfig, *, timeout: float | None = None

@@ -35,6 +35,12 @@ def add_arguments(parser: Parser) -> None:
         default=[],
         help="a setting, by Kafka's key, such as retention.ms=86400000; may be given several times",
     )
+    parser.add_argument(
+        "--placement",
+        choices=("striped", "shifted", "modular"),
+        default="striped",
+        help="the rule by which the copies are put on nodes (default: striped)",
+    )
     parser.add_argument("--exist-ok", action="store_true", help="accept a topic that exists, if it is as it is wanted")
 
 
@@ -49,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.partitions,
             arguments.replication_factor,
             config,
+            placement=arguments.placement,
             exist_ok=arguments.exist_ok,
         )
         show_topic(topic, as_json=arguments.json)

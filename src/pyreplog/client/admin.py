@@ -228,11 +228,18 @@ class Admin:
         self._unsettled: list[Answer] = []
         self._failure: PyreplogError | None = None
 
-    def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Answer:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        placement: str | None = None,
+    ) -> Answer:
         """Create a topic. The answer's value is its CreatableTopicResult. ``partitions`` and ``replication_factor``
         -1: the cluster's default."""
         configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
-        topic = CreatableTopic(name, partitions, replication_factor, configs=configs)
+        topic = CreatableTopic(name, partitions, replication_factor, configs=configs, placement=placement)
         body = CreateTopicsRequest([topic], self._timeout_ms)
         return self._ask(f"creation of topic {name!r}", body, retriable=False, lookup=created_topic(topic))
 

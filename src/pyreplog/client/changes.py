@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 CONFIG_SOURCE_TOPIC = 1
+CONFIG_SOURCE_BROKER = 2
 CONFIG_SOURCE_CLUSTER = 3
 
 
@@ -64,10 +65,12 @@ class ClusterChange:
     lookup: Lookup | None = None
 
 
-def creatable(name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> CreatableTopic:
-    """Return a topic to create. -1: the cluster's default."""
+def creatable(
+    name: str, partitions: int, replication_factor: int, config: Mapping[str, str], placement: str | None = None
+) -> CreatableTopic:
+    """Return a topic to create. -1 and None: the cluster's default."""
     configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
-    return CreatableTopic(name, partitions, replication_factor, configs=configs)
+    return CreatableTopic(name, partitions, replication_factor, configs=configs, placement=placement)
 
 
 def created_topics(topics: Sequence[CreatableTopic], timeout_ms: int) -> ClusterChange:
@@ -95,7 +98,7 @@ def deleted_topic(name: str, topic_id: str, timeout_ms: int) -> ClusterChange:
     return ClusterChange(f"deletion of topic {name!r}", body, value_of, lookup)
 
 
-def created_partitions(name: str, count: int, timeout_ms: int) -> ClusterChange:
+def created_partitions(name: str, count: int, timeout_ms: int, placement: str | None = None) -> ClusterChange:
     """Grow a topic to ``count`` partitions. The value is the text with the consequence."""
 
     def judge(body: DescribeTopicPartitionsResponse) -> str | None:
@@ -107,13 +110,13 @@ def created_partitions(name: str, count: int, timeout_ms: int) -> ClusterChange:
         return body.results[0].error_message or ""
 
     lookup = Lookup(DescribeTopicPartitionsRequest([name]), judge, frozenset({ErrorCode.INVALID_PARTITIONS}))
-    body = CreatePartitionsRequest([CreatePartitionsTopic(name, count)], timeout_ms)
+    body = CreatePartitionsRequest([CreatePartitionsTopic(name, count, placement=placement)], timeout_ms)
     return ClusterChange(f"growth of topic {name!r} to {count} partitions", body, value_of, lookup)
 
 
 def altered_configs(kind: int, name: str, config: Mapping[str, str | None]) -> ClusterChange:
-    """ClusterChange settings of a topic or of the cluster; None resets one. The value is True."""
-    source = CONFIG_SOURCE_TOPIC if kind == RESOURCE_TOPIC else CONFIG_SOURCE_CLUSTER
+    """Change settings of a topic, of a node or of the cluster; None resets one. The value is True."""
+    source = CONFIG_SOURCE_TOPIC if kind == RESOURCE_TOPIC else CONFIG_SOURCE_BROKER if name else CONFIG_SOURCE_CLUSTER
 
     def judge(body: DescribeConfigsResponse) -> bool | None:
         there = {one.name: one.value for one in body.results[0].configs if one.config_source == source}
@@ -126,7 +129,8 @@ def altered_configs(kind: int, name: str, config: Mapping[str, str | None]) -> C
     changes = [
         AlterableConfig(key, CONFIG_DELETE if value is None else CONFIG_SET, value) for key, value in config.items()
     ]
-    what = f"change of settings of {f'topic {name!r}' if kind == RESOURCE_TOPIC else 'the cluster'}"
+    owner = f"topic {name!r}" if kind == RESOURCE_TOPIC else f"node {name}" if name else "the cluster"
+    what = f"change of settings of {owner}"
     lookup = Lookup(DescribeConfigsRequest([DescribeConfigsResource(kind, name)]), judge)
     return ClusterChange(
         what, IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, changes)]), value_of, lookup

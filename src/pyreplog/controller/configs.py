@@ -22,7 +22,15 @@ from typing import Final
 from pyreplog.config import LogConfig
 from pyreplog.controller.compacted_topics import WAS_COMPACTED, check_unchanged, compaction_note
 from pyreplog.controller.election import PartitionDecision
-from pyreplog.controller.image import MetadataImage, PartitionImage, PartitionKey, TopicImage
+from pyreplog.controller.image import (
+    ALL_DIRECTORIES,
+    CORDONED,
+    MetadataImage,
+    PartitionImage,
+    PartitionKey,
+    TopicImage,
+    cordon_record,
+)
 from pyreplog.controller.refused import RefusedError
 from pyreplog.controller.topics import check_public
 from pyreplog.errors import ConfigError, excerpt
@@ -47,7 +55,7 @@ _DURABILITY: Final = "durability"
 _COMPACTION: Final = {"cleanup.policy", "min.compaction.lag.ms", "max.compaction.lag.ms"}
 """The settings that must fit the own settings of each topic, and those that make a topic compacted."""
 _DEFAULTS: Final = LogConfig().to_mapping(whole=True)
-_KINDS: Final = {RESOURCE_TOPIC: "a topic", RESOURCE_BROKER: "the cluster's defaults"}
+_KINDS: Final = {RESOURCE_TOPIC: "a topic", RESOURCE_BROKER: "the cluster"}
 
 
 def alter_configs(
@@ -89,11 +97,12 @@ def alter_config(
             records = _of_topic(image, wanted)
         elif kind == RESOURCE_BROKER and not name:
             records = _of_cluster(image, wanted)
+        elif kind == RESOURCE_BROKER:
+            records = _of_broker(image, wanted)
         else:
             raise RefusedError(
                 ErrorCode.INVALID_REQUEST,
-                f"settings of {'one node' if kind == RESOURCE_BROKER else f'resource type {kind}'} cannot be changed;"
-                f" those of {' and '.join(_KINDS.values())} can",
+                f"settings of resource type {kind} cannot be changed; those of {' and '.join(_KINDS.values())} can",
             )
     except RefusedError as refused:
         return [], AlterConfigsResourceResponse(kind, name, refused.code, str(refused))
@@ -139,6 +148,26 @@ def _of_cluster(image: MetadataImage, wanted: AlterConfigsResource) -> list[Conf
 def _records(wanted: AlterConfigsResource, changes: Mapping[str, str | None]) -> list[ConfigRecord]:
     kind, name = wanted.resource_type, wanted.resource_name
     return [ConfigRecord(kind, name, key, value) for key, value in changes.items()]
+
+
+def _of_broker(image: MetadataImage, wanted: AlterConfigsResource) -> list[ConfigRecord]:
+    """Return the record that changes the one setting that a broker has: whether it is cordoned."""
+    name = wanted.resource_name
+    if name not in {str(one) for one in image.brokers}:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"no node {excerpt(name)} is registered")
+    if any(one.name != CORDONED for one in wanted.configs) or len(wanted.configs) != 1:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, f"node {name} has the setting {CORDONED} alone: give it once")
+    one = wanted.configs[0]
+    if one.config_operation not in (CONFIG_SET, CONFIG_DELETE) or (
+        one.config_operation == CONFIG_SET and one.value != ALL_DIRECTORIES
+    ):
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG, f"{CORDONED} of node {name} can be set to {ALL_DIRECTORIES!r}, or reset"
+        )
+    cordoned = one.config_operation == CONFIG_SET
+    if cordoned == (int(name) in image.cordoned):
+        return []
+    return [cordon_record(int(name), cordoned=cordoned)]
 
 
 def _changes(

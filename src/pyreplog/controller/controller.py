@@ -28,6 +28,7 @@ from pyreplog.controller.image import (
     PartitionKey,
     ReplicaEnd,
     TopicImage,
+    cordon_record,
 )
 from pyreplog.controller.partition_decisions import ELECTION_WAIT_MS, PartitionDecisions
 from pyreplog.controller.partitions import create_partitions
@@ -254,7 +255,7 @@ class Controller(PartitionDecisions):
                     BrokerFeature(one.name, one.min_supported_version, one.max_supported_version)
                     for one in request.features
                 ),
-                rack=request.rack,
+                rack=_rack(request, known),
                 log_dirs=_directories(request),
             )
         )
@@ -458,6 +459,8 @@ class Controller(PartitionDecisions):
         record, answer = unregister_broker(self.image, request.broker_id)
         if record is not None:
             self._write(record)
+            if request.broker_id in self.image.cordoned:
+                self._write(cordon_record(request.broker_id, cordoned=False))
             self._sessions.end(request.broker_id)
             if self.image.brokers:
                 self._raise_level()
@@ -513,6 +516,13 @@ class Controller(PartitionDecisions):
     def is_alive(self, broker_id: int) -> bool:
         """Return whether the controller hears from a broker that has registered here."""
         return self._sessions.is_alive(broker_id)
+
+
+def _rack(request: BrokerRegistrationRequest, known: BrokerImage | None) -> str | None:
+    """Return the rack of a broker: the one that it names ("": none), else that of its last registration."""
+    if request.rack is None:
+        return None if known is None else known.rack
+    return request.rack or None
 
 
 def _directories(request: BrokerRegistrationRequest) -> tuple[str, ...]:

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pyreplog.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from pyreplog.controller.image import (
+    ALL_DIRECTORIES,
+    CORDONED,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from pyreplog.controller.reassignments import list_reassignments
 from pyreplog.log import is_internal
 from pyreplog.wire import (
@@ -47,6 +54,7 @@ from pyreplog.wire import (
 __all__ = ["answer", "describe_cluster", "describe_configs", "describe_topics", "metadata"]
 
 CONFIG_SOURCE_TOPIC: Final = 1
+CONFIG_SOURCE_BROKER: Final = 2
 CONFIG_SOURCE_CLUSTER: Final = 3
 CONFIG_SOURCE_DEFAULT: Final = 5
 
@@ -73,7 +81,11 @@ def answer(
 
 def metadata(image: MetadataImage, request: MetadataRequest, cluster_id: str) -> MetadataResponse:
     """Return the live brokers and the leaders of the requested topics (None: all)."""
-    brokers = [MetadataResponseBroker(one.broker_id, one.address) for one in image.brokers.values() if not one.fenced]
+    brokers = [
+        MetadataResponseBroker(one.broker_id, one.address, rack=one.rack)
+        for one in image.brokers.values()
+        if not one.fenced
+    ]
     if request.topics is None:
         topics = [_topic(image, topic) for topic in image.topics.values()]
     else:
@@ -152,6 +164,8 @@ def _configs(image: MetadataImage, wanted: DescribeConfigsResource) -> DescribeC
         values = topic.log_config.to_mapping(whole=True)
     elif kind == RESOURCE_BROKER and not name:
         values = image.defaults
+    elif kind == RESOURCE_BROKER and name in {str(one) for one in (*image.brokers, *image.cordoned)}:
+        return _broker_configs(image, wanted)
     else:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if kind == RESOURCE_TOPIC else ErrorCode.INVALID_REQUEST
         return DescribeConfigsResult(kind, name, error_code=error)
@@ -172,6 +186,14 @@ def _configs(image: MetadataImage, wanted: DescribeConfigsResource) -> DescribeC
     return DescribeConfigsResult(kind, name, found)
 
 
+def _broker_configs(image: MetadataImage, wanted: DescribeConfigsResource) -> DescribeConfigsResult:
+    """Return the settings that one broker was given."""
+    found = []
+    if int(wanted.resource_name) in image.cordoned and CORDONED in (wanted.configuration_keys or (CORDONED,)):
+        found.append(DescribeConfigsResourceResult(CORDONED, ALL_DIRECTORIES, config_source=CONFIG_SOURCE_BROKER))
+    return DescribeConfigsResult(wanted.resource_type, wanted.resource_name, found)
+
+
 def describe_cluster(
     image: MetadataImage,
     request: DescribeClusterRequest,
@@ -186,8 +208,10 @@ def describe_cluster(
         DescribeClusterBroker(
             one.broker_id,
             one.address,
+            rack=one.rack,
             is_fenced=one.fenced,
             state=STATE_UNKNOWN if is_alive is None else _state(one, is_alive),
+            cordoned=one.broker_id in image.cordoned,
         )
         for one in image.brokers.values()
         if request.include_fenced_brokers or not one.fenced

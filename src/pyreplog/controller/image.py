@@ -36,6 +36,8 @@ from pyreplog.wire import (
 )
 
 __all__ = [
+    "ALL_DIRECTORIES",
+    "CORDONED",
     "FEATURE",
     "LOST_DIRECTORY",
     "BrokerImage",
@@ -44,6 +46,7 @@ __all__ = [
     "PartitionKey",
     "ReplicaEnd",
     "TopicImage",
+    "cordon_record",
     "effective_min_isr",
 ]
 
@@ -52,6 +55,10 @@ ALIKE_MAX: Final = 16_384
 """Different partition values that an image keeps for sharing."""
 _LISTS: Final = 4
 """The first fields of a partition are lists of brokers."""
+CORDONED: Final = "cordoned.log.dirs"
+"""Kafka's key (KIP-1066) of the setting that cordons a broker: it gets no new replicas."""
+ALL_DIRECTORIES: Final = "*"
+"""The value of :data:`CORDONED`: all directories of the broker; ours has one."""
 PartitionKey = tuple[str, int]
 """(topic id, partition number): the permanent identity of a partition; topic names may be
 reused."""
@@ -89,6 +96,8 @@ class BrokerImage(NamedTuple):
     log_dirs: tuple[str, ...]
     level_max: int = 0
     """The highest level of :data:`FEATURE` that the broker knows."""
+    rack: str | None = None
+    """The name of its rack, or None."""
 
     @property
     def active(self) -> bool:
@@ -103,6 +112,7 @@ class BrokerImage(NamedTuple):
             self.epoch,
             end_points=(BrokerEndpoint("PEER", self.address, 0),),
             features=(BrokerFeature(FEATURE, 0, self.level_max),) if self.level_max else (),
+            rack=self.rack,
             fenced=self.fenced,
             in_controlled_shutdown=self.in_controlled_shutdown,
             log_dirs=self.log_dirs,
@@ -236,6 +246,7 @@ class MetadataImage:
         "_index",
         "_orders",
         "brokers",
+        "cordoned",
         "defaults",
         "feature_levels",
         "next_producer_id",
@@ -247,6 +258,8 @@ class MetadataImage:
     def __init__(self) -> None:
         self.offset = -1
         self.brokers: dict[int, BrokerImage] = {}
+        self.cordoned: frozenset[int] = frozenset()
+        """The brokers that get no new replicas, registered or not."""
         self.topics: dict[str, TopicImage] = {}
         """By topic id."""
         self.topic_ids: dict[str, str] = {}
@@ -270,6 +283,7 @@ class MetadataImage:
         other = MetadataImage()
         other.offset = self.offset
         other.brokers = dict(self.brokers)
+        other.cordoned = self.cordoned
         other.topics = {topic_id: topic.copy() for topic_id, topic in self.topics.items()}
         other.topic_ids = dict(self.topic_ids)
         other.defaults = self.defaults  # never changed in place
@@ -430,6 +444,7 @@ class MetadataImage:
             record.in_controlled_shutdown,
             tuple(record.log_dirs),
             max((one.max_supported_version for one in record.features if one.name == FEATURE), default=0),
+            record.rack,
         )
 
     def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
@@ -450,6 +465,10 @@ class MetadataImage:
             self.defaults = _with(self.defaults, record)
             for topic in self.topics.values():
                 self.settle(topic)
+        elif record.resource_type == RESOURCE_BROKER:
+            if record.name == CORDONED and record.resource_name.isdecimal():
+                broker = {int(record.resource_name)}
+                self.cordoned = self.cordoned | broker if record.value else self.cordoned - broker
         elif record.resource_type == RESOURCE_TOPIC:
             found = self.topic(record.resource_name)
             if found is None:
@@ -486,6 +505,8 @@ class MetadataImage:
             yield FeatureLevelRecord(name, level)
         for broker in self.brokers.values():
             yield broker.to_record()
+        for broker_id in sorted(self.cordoned):
+            yield cordon_record(broker_id, cordoned=True)
         if self.next_producer_id:
             yield ProducerIdsRecord(-1, -1, self.next_producer_id)
         for key, value in self.defaults.items():
@@ -496,6 +517,11 @@ class MetadataImage:
                 yield ConfigRecord(RESOURCE_TOPIC, topic.name, key, value)
             for number, partition in topic.partitions.items():
                 yield partition.to_record(topic.topic_id, number)
+
+
+def cordon_record(broker_id: int, *, cordoned: bool) -> ConfigRecord:
+    """Return the record that cordons a broker, or ends that."""
+    return ConfigRecord(RESOURCE_BROKER, str(broker_id), CORDONED, ALL_DIRECTORIES if cordoned else None)
 
 
 def _with(values: dict[str, str], record: ConfigRecord) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from pyreplog.controller.image import MetadataImage, TopicImage
+from pyreplog.controller.image import CORDONED, MetadataImage, TopicImage, cordon_record
 from pyreplog.controller.image_loader import PartitionEncoder
 from pyreplog.log import decode_uuid
 from pyreplog.wire import (
@@ -37,6 +37,7 @@ Entry = tuple[bytes, bytes | None]
 # On disk: never change.
 _FEATURE: Final = b"a"
 _BROKER: Final = b"b"
+_CORDON: Final = b"c"
 _DEFAULT: Final = b"d"
 _PRODUCERS: Final = b"p"
 TOPIC: Final = b"t"
@@ -89,6 +90,8 @@ class ImageEntries:
             yield _FEATURE + name.encode(), encode_record(FeatureLevelRecord(name, level))
         for broker in image.brokers.values():
             yield _BROKER + broker.broker_id.to_bytes(4, "big"), encode_record(broker.to_record())
+        for broker_id in sorted(image.cordoned):
+            yield _CORDON + broker_id.to_bytes(4, "big"), encode_record(cordon_record(broker_id, cordoned=True))
         for name, value in image.defaults.items():
             yield _DEFAULT + name.encode(), encode_record(ConfigRecord(RESOURCE_BROKER, "", name, value))
         if image.next_producer_id:
@@ -125,6 +128,10 @@ class ImageEntries:
         value = None if record.value is None else encode_record(record)
         if record.resource_type == RESOURCE_BROKER and not record.resource_name:
             return [(_DEFAULT + record.name.encode(), value)]
+        if record.resource_type == RESOURCE_BROKER:
+            if record.name != CORDONED or not record.resource_name.isdecimal():
+                return []  # an image does not have the other settings of a broker
+            return [(_CORDON + int(record.resource_name).to_bytes(4, "big"), value)]
         if record.resource_type != RESOURCE_TOPIC:
             return []
         return [

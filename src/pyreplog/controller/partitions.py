@@ -91,7 +91,8 @@ def _placement(image: MetadataImage, topic: TopicImage, wanted: CreatePartitions
     added = wanted.count - before
     factor = len(topic.partitions[0].target)
     if wanted.assignments is None:
-        return placed(image, added, factor)
+        existing = [topic.partitions[number].replicas for number in range(before)]
+        return placed(image, added, factor, wanted.placement, existing)
     if len(wanted.assignments) != added:
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

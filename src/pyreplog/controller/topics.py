@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyreplog.config import LogConfig
 from pyreplog.controller.compacted_topics import WAS_COMPACTED, check_unchanged, compaction_note
 from pyreplog.controller.image import MetadataImage, TopicImage
-from pyreplog.controller.placement import place
+from pyreplog.controller.placement import PLACEMENTS, STRIPED, Candidate, place
 from pyreplog.controller.refused import RefusedError, unavailable
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.log import is_internal
@@ -120,25 +120,42 @@ def _placement(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, 
         raise RefusedError(
             ErrorCode.INVALID_PARTITIONS, f"{partition_count} partitions; it must be 1 to {PARTITIONS_MAX}"
         )
-    count = len(image.brokers)
+    count = len(image.brokers.keys() - image.cordoned)
     factor = min(REPLICATION_FACTOR_DEFAULT, count) if wanted.replication_factor == -1 else wanted.replication_factor
-    return placed(image, partition_count, factor)
+    return placed(image, partition_count, factor, wanted.placement)
 
 
-def placed(image: MetadataImage, partition_count: int, factor: int) -> list[tuple[int, ...]]:
+def placed(
+    image: MetadataImage,
+    partition_count: int,
+    factor: int,
+    rule: str | None = None,
+    existing: Sequence[tuple[int, ...]] = (),
+) -> list[tuple[int, ...]]:
     """Return the replicas of new partitions, which live brokers lead. Raise :class:`RefusedError` if that is
-    impossible."""
-    active = [broker.broker_id for broker in image.brokers.values() if broker.active]
-    fenced = [broker.broker_id for broker in image.brokers.values() if not broker.active]
-    if not active:
+    impossible.
+
+    ``rule``: the name of a placement; None: the default. ``existing``: the replicas of the topic's
+    partitions. A cordoned broker gets no replica. Racks count only if every other broker has one.
+    """
+    if rule is not None and rule not in PLACEMENTS:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, f"placement {excerpt(rule)}; it must be one of {', '.join(PLACEMENTS)}"
+        )
+    brokers = [broker for broker in image.brokers.values() if broker.broker_id not in image.cordoned]
+    if not any(broker.active for broker in brokers):
         raise unavailable()
-    if not 1 <= factor <= len(image.brokers):
+    if not 1 <= factor <= len(brokers):
+        cordoned = len(image.brokers) - len(brokers)
         raise RefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {factor}; there are {len(image.brokers)} nodes: ask for at most so many replicas, or"
-            " add nodes first",
+            f"replication factor {factor}; there are {len(brokers)} nodes"
+            f"{f' that are not cordoned ({cordoned} are)' if cordoned else ''}: ask for at most so many replicas, or"
+            f" {'uncordon or ' if cordoned else ''}add nodes first",
         )
-    return place(partition_count, factor, active, fenced, start=image.partition_count())
+    has_racks = all(broker.rack is not None for broker in brokers)
+    nodes = [Candidate(one.broker_id, one.rack if has_racks else None, one.active) for one in brokers]
+    return place(rule or STRIPED, partition_count, factor, nodes, image.partition_count(), existing)
 
 
 def _assigned(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, ...]]:

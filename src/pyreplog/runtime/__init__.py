@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         NewTopic,
         NodeDescription,
         PartitionDescription,
+        Placement,
         TopicDescription,
     )
     from pyreplog.runtime.deserializers import DecodedRecord, Deserializer
@@ -83,6 +84,7 @@ __all__ = [
     "Nodes",
     "OnDelivery",
     "PartitionDescription",
+    "Placement",
     "Partitioner",
     "PossibleLoss",
     "Producer",
@@ -141,6 +143,7 @@ __getattr__, __dir__ = lazy_door(
             "NewTopic",
             "NodeDescription",
             "PartitionDescription",
+            "Placement",
             "TopicDescription",
         ],
         ".named_consumer": ["NamedConsumer", "WhatToCommit"],

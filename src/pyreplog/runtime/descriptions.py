@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import TopicExistsError
+from pyreplog.errors import ConfigError, TopicExistsError
 from pyreplog.wire import (
     STATE_FENCED,
     STATE_OFFLINE,
@@ -26,8 +26,10 @@ __all__ = [
     "NodeDescription",
     "NodeState",
     "PartitionDescription",
+    "Placement",
     "TopicDescription",
     "check_alike",
+    "check_placement",
     "description_of",
     "settings_of",
     "state_of",
@@ -36,6 +38,9 @@ __all__ = [
 DEFAULT_CONFIG: Final = 5
 """Kafka's config source for a setting that neither the topic nor the cluster was given."""
 MIN_ISR: Final = "min.insync.replicas"
+Placement = Literal["striped", "shifted", "modular"]
+"""A rule by which the replicas of a topic are put on nodes."""
+_PLACEMENTS: Final[dict[str, Placement]] = {"striped": "striped", "shifted": "shifted", "modular": "modular"}
 NodeState = Literal["offline", "fenced", "online", "stopping"]
 _STATES: Final[dict[int, NodeState]] = {
     STATE_OFFLINE: "offline",
@@ -52,6 +57,7 @@ class NewTopic(NamedTuple):
     partitions: int | None = None
     replication_factor: int | None = None
     config: Mapping[str, object] | LogConfig | None = None
+    placement: Placement = "striped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +100,13 @@ class GrownTopic(TopicDescription):
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
     """One node. ``state``: ``"offline"`` (it does not run, or the controller does not hear from it), ``"fenced"`` (it
-    runs and must not serve yet), ``"online"``, or ``"stopping"`` (it moves its leaderships away, to end then)."""
+    runs and must not serve yet), ``"online"``, or ``"stopping"`` (it moves its leaderships away, to end then).
+    ``rack``: the name of its rack, or None. ``cordoned``: it gets no new replicas."""
 
     node_id: int
     state: NodeState
+    rack: str | None = None
+    cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +143,14 @@ def description_of(topics: DescribeTopicPartitionsResponse, configs: DescribeCon
         {key: value for result in configs.results for key, value in settings_of(result).items()},
         metadata_offset=topics.metadata_offset,
     )
+
+
+def check_placement(placement: object) -> Placement:
+    """Return the rule of that name. Raises ConfigError for any other value."""
+    found = _PLACEMENTS.get(placement) if isinstance(placement, str) else None
+    if found is None:
+        raise ConfigError(f"placement is {placement!r}; it must be one of {', '.join(_PLACEMENTS)}")
+    return found
 
 
 def settings_of(result: DescribeConfigsResult) -> dict[str, str]:

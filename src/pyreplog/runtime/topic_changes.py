@@ -41,8 +41,10 @@ from pyreplog.runtime.descriptions import (
     GrownTopic,
     NewTopic,
     NodeDescription,
+    Placement,
     TopicDescription,
     check_alike,
+    check_placement,
     settings_of,
     state_of,
 )
@@ -77,6 +79,7 @@ class _CheckedTopic(NamedTuple):
     partition_count: int
     factor: int
     texts: dict[str, str]
+    placement: Placement
 
 
 class TopicChanges:
@@ -103,6 +106,7 @@ class TopicChanges:
         replication_factor: int | None = None,
         config: Mapping[str, object] | LogConfig | None = None,
         *,
+        placement: Placement = "striped",
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> TopicDescription:
@@ -111,19 +115,20 @@ class TopicChanges:
         ``partitions``: default 1, at most 10,000. ``replication_factor``: default 3, or as many as there are nodes.
         ``config``: Kafka's keys, or a LogConfig (only settings that differ from the defaults count). A setting that is
         not given is the cluster's default (``alter_cluster_config``), or else pyreplog's; for ``min.insync.replicas``
-        that is a majority of the replicas. ``exist_ok``: accept a topic that exists, if it has the given partitions,
-        replicas and settings. ``timeout``: seconds to wait until every live node serves all its partitions; None: wait
-        as long as that makes progress (very many partitions take a while).
+        that is a majority of the replicas. ``placement``: the rule that puts the replicas on nodes, ``"striped"``,
+        ``"shifted"`` or ``"modular"``; see the guide. ``exist_ok``: accept a topic that exists, if it has the given
+        partitions, replicas and settings. ``timeout``: seconds to wait until every live node serves all its
+        partitions; None: wait as long as that makes progress (very many partitions take a while).
 
         Raises TopicExistsError, InvalidTopicError, ConfigError, BrokerNotAvailableError if no node is up, and
         TimeoutError, which says how far the nodes are: the topic exists then, and they go on.
         """
         check_flag("exist_ok", exist_ok)
-        wanted = self._wanted(NewTopic(name, partitions, replication_factor, config))
+        wanted = self._wanted(NewTopic(name, partitions, replication_factor, config, placement))
         patience = self._await_nodes(_patience(timeout))
         count = wanted.partition_count
         try:
-            self._answer(lambda machine: machine.create_topic(name, count, wanted.factor, wanted.texts), patience)
+            self._answer(lambda machine: machine.create_topic(*wanted), patience)
         except TopicExistsError:
             if not exist_ok:
                 raise _exists(name) from None
@@ -184,7 +189,14 @@ class TopicChanges:
     def _make_again(self, wanted: CreatableTopic) -> PyreplogError | None:
         config = {one.name: one.value or "" for one in wanted.configs}
         try:
-            self.create_topic(wanted.name, wanted.num_partitions, wanted.replication_factor, config, exist_ok=True)
+            self.create_topic(
+                wanted.name,
+                wanted.num_partitions,
+                wanted.replication_factor,
+                config,
+                placement=check_placement(wanted.placement),
+                exist_ok=True,
+            )
         except PyreplogError as error:
             return error
         return None
@@ -213,7 +225,7 @@ class TopicChanges:
         return self.describe(asked.name)
 
     def _wanted(self, new: NewTopic) -> _CheckedTopic:
-        name, partitions, replication_factor, config = new
+        name, partitions, replication_factor, config, placement = new
         check_name(name)
         check_topic(name)
         _check_public(name, "made", "choose another name")
@@ -229,7 +241,7 @@ class TopicChanges:
             )
         known = _settings({} if config is None else config)
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
-        return _CheckedTopic(name, count, factor, {key: known[key] for key in settings})
+        return _CheckedTopic(name, count, factor, {key: known[key] for key in settings}, check_placement(placement))
 
     def delete_topic(self, name: str, *, timeout: float | None = None) -> None:
         """Delete a topic with all its records, and return when no live node has it any more. Its files go with it.
@@ -251,13 +263,16 @@ class TopicChanges:
             raise self._advice.unknown_topic(name) from None
         self._nodes.await_metadata(f"topic {name!r} is deleted", patience)
 
-    def create_partitions(self, topic: str, total: int, *, timeout: float | None = None) -> GrownTopic:
+    def create_partitions(
+        self, topic: str, total: int, *, placement: Placement = "striped", timeout: float | None = None
+    ) -> GrownTopic:
         """Let a topic have ``total`` partitions, more than before, and return when the new ones can be used.
 
         Open producers and consumers of this cluster use them from then on; a consumer of the whole topic reads each
         from its first record. The partition of a key depends on the number of partitions, so most keys have later
         records in another partition than earlier ones: ``note`` of the result says so. If the topic has ``total``
-        already, nothing changes. ``timeout`` means the same as in :meth:`create_topic`.
+        already, nothing changes. ``placement`` and ``timeout`` mean the same as in :meth:`create_topic`; the new
+        partitions continue the pattern of the others.
 
         Raises InvalidPartitionsError for fewer partitions than there are, UnknownTopicError, InvalidTopicError for an
         internal topic, BrokerNotAvailableError if no node is up, TimeoutError.
@@ -265,6 +280,7 @@ class TopicChanges:
         check_name(topic)
         _check_public(topic, "changed", "only pyreplog itself changes it")
         count = whole("total", total, 1, INT32_MAX)
+        rule = check_placement(placement)
         patience = _patience(timeout)
         before = self._describe(topic, patience)
         there = len(before.partitions)
@@ -273,7 +289,7 @@ class TopicChanges:
             patience = self._await_nodes(patience)
             try:
                 note = self._answer(
-                    lambda machine: machine.change(created_partitions(topic, count, machine.timeout_ms)), patience
+                    lambda machine: machine.change(created_partitions(topic, count, machine.timeout_ms, rule)), patience
                 )
             except UnknownTopicError:
                 raise self._advice.unknown_topic(topic) from None
@@ -342,7 +358,10 @@ class TopicChanges:
             one.node_id: NodeDescription(one.node_id, "online" if one.ready and not one._is_broker else "offline")
             for one in self._nodes.nodes
         }
-        states.update((one.broker_id, NodeDescription(one.broker_id, state_of(one))) for one in answer.brokers)
+        states.update(
+            (one.broker_id, NodeDescription(one.broker_id, state_of(one), one.rack, one.cordoned))
+            for one in answer.brokers
+        )
         return ClusterDescription(
             answer.cluster_id,
             None if answer.controller_id < 0 else answer.controller_id,
@@ -433,7 +452,7 @@ def _new_topics(topics: Iterable[Any]) -> list[NewTopic]:
         except TypeError:
             raise ConfigError(
                 f"{one!r} is not a topic to make: give a name, or NewTopic(name, partitions, replication_factor,"
-                " config)"
+                " config, placement)"
             ) from None
         check_name(new.name)
         if new.name in found:

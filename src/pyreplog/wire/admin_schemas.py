@@ -164,7 +164,7 @@ class CreatableTopic:
     """A topic to create.
 
     ``num_partitions`` and ``replication_factor`` are -1 for the defaults, or if ``assignments``
-    gives both.
+    gives both. ``placement`` (ours) is the name of a rule of placement; None: the default.
     """
 
     name: str
@@ -172,6 +172,7 @@ class CreatableTopic:
     replication_factor: int = -1
     assignments: Sequence[CreatableReplicaAssignment] = ()
     configs: Sequence[CreatableTopicConfig] = ()
+    placement: str | None = None
 
 
 @dataclass(slots=True)
@@ -340,7 +341,8 @@ class DescribeClusterBroker:
     """One broker. In one process ``host`` is its address and ``port`` 0.
 
     ``state`` (ours) is one of the ``STATE_`` values, or :data:`STATE_UNKNOWN` in an answer of a
-    node, which does not know which brokers the controller hears from.
+    node, which does not know which brokers the controller hears from. ``cordoned`` (ours): it gets
+    no new replicas.
     """
 
     broker_id: int
@@ -349,6 +351,7 @@ class DescribeClusterBroker:
     rack: str | None = None
     is_fenced: bool = False
     state: int = -1
+    cordoned: bool = False
 
 
 @dataclass(slots=True)
@@ -470,12 +473,14 @@ class CreatePartitionsAssignment:
 class CreatePartitionsTopic:
     """A topic to grow to ``count`` partitions in all.
 
-    ``assignments`` None: the controller places the new partitions.
+    ``assignments`` None: the controller places the new partitions, by the rule ``placement`` (ours;
+    None: the default).
     """
 
     name: str
     count: int
     assignments: Sequence[CreatePartitionsAssignment] | None = None
+    placement: str | None = None
 
 
 @dataclass(slots=True)

@@ -146,7 +146,7 @@ LAYOUTS: Final = {
     "CreateTopicsRequest": "topics:[CreatableTopic] timeout_ms:int32 validate_only:bool",
     "CreatableTopic": (
         "name:string num_partitions:int32 replication_factor:int16 assignments:[CreatableReplicaAssignment] "
-        "configs:[CreatableTopicConfig]"
+        "configs:[CreatableTopicConfig] placement:?string@10030"
     ),
     "CreatableReplicaAssignment": "partition_index:int32 broker_ids:[int32]",
     "CreatableTopicConfig": "name:string value:?string",
@@ -198,7 +198,9 @@ LAYOUTS: Final = {
     "DescribeConfigsSynonym": "name:string value:?string source:int8",
     # CreatePartitions
     "CreatePartitionsRequest": "topics:[CreatePartitionsTopic] timeout_ms:int32 validate_only:bool",
-    "CreatePartitionsTopic": "name:string count:int32 assignments:?[CreatePartitionsAssignment]",
+    "CreatePartitionsTopic": (
+        "name:string count:int32 assignments:?[CreatePartitionsAssignment] placement:?string@10031"
+    ),
     "CreatePartitionsAssignment": "broker_ids:[int32]",
     "CreatePartitionsResponse": "throttle_time_ms:int32 results:[CreatePartitionsTopicResult]",
     "CreatePartitionsTopicResult": "name:string error_code:int16 error_message:?string",
@@ -259,7 +261,9 @@ LAYOUTS: Final = {
         "controller_id:int32 brokers:[DescribeClusterBroker] cluster_authorized_operations:int32 "
         "metadata_offset:int64@10012"
     ),
-    "DescribeClusterBroker": ("broker_id:int32 host:string port:int32 rack:?string is_fenced:bool state:int8@10010"),
+    "DescribeClusterBroker": (
+        "broker_id:int32 host:string port:int32 rack:?string is_fenced:bool state:int8@10010 cordoned:bool@10032"
+    ),
     # BrokerRegistration, BrokerHeartbeat, UnregisterBroker
     "BrokerRegistrationRequest": (
         "broker_id:int32 cluster_id:string incarnation_id:uuid listeners:[Listener] features:[Feature] rack:?string"

@@ -134,6 +134,9 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
     ("DescribeClusterBroker", "state"): 10010,
     ("DescribeTopicPartitionsResponse", "metadata_offset"): 10011,
     ("DescribeClusterResponse", "metadata_offset"): 10012,
+    ("CreatableTopic", "placement"): 10030,
+    ("CreatePartitionsTopic", "placement"): 10031,
+    ("DescribeClusterBroker", "cordoned"): 10032,
 }
 """(message, field) -> tag of every field that Kafka's messages do not have.
 

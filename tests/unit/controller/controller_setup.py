@@ -92,6 +92,7 @@ class ControllerSetup:
         reported: bool = False,
         same: bool = False,
         disk: str = "",
+        rack: str | None = None,
     ) -> int:
         """A new incarnation (or the ``same`` one again) registers; the error code. ``ends``: partition -> (last
         epoch, end)."""
@@ -104,6 +105,7 @@ class ControllerSetup:
             f"incarnation-{broker}-{self.incarnations[broker]}",
             listeners=[Listener("PEER", f"node-{broker}")],
             features=[Feature(FEATURE, 0, self.levels.get(broker, LEVEL_LATEST))],
+            rack=rack,
             log_dirs=[disk or f"disk-{broker}"],
             previous_broker_epoch=known.epoch if known is not None and clean else -1,
             partition_ends=[PartitionEnd(*key, *end, key in incomplete, reported) for key, end in (ends or {}).items()],

@@ -267,7 +267,7 @@ def test_other_refusals() -> None:
     ]
     assert codes == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_CONFIG,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_CONFIG,
         ErrorCode.INVALID_CONFIG,

@@ -250,9 +250,10 @@ def test_two_states_that_disagree_are_refused_with_both_named(case: str) -> None
 
 def test_no_field_of_the_image_is_forgotten() -> None:
     """A field that a later version adds to the file must be added to the records too, and here. The file has no
-    feature levels: a converted cluster begins at level 0."""
+    feature levels, so a converted cluster begins at level 0, and no cordons."""
     names = {name for name in MetadataImage.__slots__ if not name.startswith("_")}
-    assert names == {"brokers", "defaults", "feature_levels", "next_producer_id", "offset", "topic_ids", "topics"}
+    kept = {"brokers", "defaults", "next_producer_id", "offset", "topic_ids", "topics"}
+    assert names == {*kept, "cordoned", "feature_levels"}
     assert dataclasses.is_dataclass(SuspectReplica)
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from pyreplog.controller import describe_cluster, describe_configs, describe_topics, metadata, new_id, place
+from pyreplog.controller import describe_cluster, describe_configs, describe_topics, metadata, new_id
 from pyreplog.wire import (
     RESOURCE_TOPIC,
     CreatableReplicaAssignment,
@@ -140,20 +140,6 @@ def test_a_fenced_broker_is_placed_but_not_in_sync() -> None:
     for partition in topic.partitions.values():
         assert partition.replicas[-1] == 2
         assert partition.isr == partition.replicas[:2]
-
-
-def test_placement_spreads_leaders_and_replicas() -> None:
-    """Over any number of brokers, leaders and replicas are spread evenly, and no partition has two copies on one
-    broker."""
-    for count in range(1, 8):
-        brokers = list(range(10, 10 + count))
-        for factor in range(1, count + 1):
-            placed = place(3 * count, factor, brokers, [])
-            leaders = [replicas[0] for replicas in placed]
-            copies = [member for replicas in placed for member in replicas]
-            assert {leaders.count(one) for one in brokers} == {3}
-            assert {copies.count(one) for one in brokers} == {3 * factor}
-            assert all(len(set(replicas)) == factor for replicas in placed)
 
 
 def test_topics_begin_on_different_brokers() -> None:
