@@ -11,7 +11,7 @@ from cpython.buffer cimport (
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -52,6 +52,7 @@ from kernels cimport (
     record_read,
     record_size,
     record_write,
+    store_u32,
 )
 
 from pyreplog.errors import CorruptError, excerpt
@@ -414,6 +415,21 @@ def _unpickled(str topic not None, int32_t partition, bytes data not None, int32
     cdef Record record = _read_alone(topic, partition, data)
     record.fields.delivery_count = delivery_count  # no other code has the record yet
     return record
+
+
+def chained_frame(bytes body not None, uint32_t chain):
+    """chained_frame(body, chain)\n--\n
+    Return (size, checksum and ``body`` as bytes, checksum). The checksum continues ``chain``, which makes a chain of
+    such frames."""
+    cdef size_t size = PyBytes_GET_SIZE(body)
+    cdef bytes frame = PyBytes_FromStringAndSize(NULL, 8 + size)
+    cdef uint8_t *p = <uint8_t *>PyBytes_AS_STRING(frame)
+    store_u32(p, <uint32_t>size)
+    cdef uint32_t crc = crc32c_update(chain, p, 4)
+    memcpy(p + 8, PyBytes_AS_STRING(body), size)
+    crc = crc32c_update(crc, p + 8, size)
+    store_u32(p + 4, crc)
+    return frame, crc
 
 
 def delivered(list records not None, int32_t delivery_count):

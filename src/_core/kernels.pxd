@@ -50,6 +50,9 @@ cdef extern from "bytes.h" nogil:
     int64_t subtract_wrapping(int64_t a, int64_t b)
 
 
+cdef extern from "bytes.h" nogil:
+    void store_u32(uint8_t *p, uint32_t v)
+
 cdef extern from "crc32c.h" nogil:
     uint32_t crc32c_update "crc32c"(uint32_t crc, const uint8_t *p, size_t size)
     uint32_t crc32c_by(int way, uint32_t crc, const uint8_t *p, size_t size, int *used)

@@ -213,6 +213,15 @@ class SharedFile(Protocol):
         """
         ...
 
+    def append_unchanged(self, place: int, expected: bytes, position: int, data: bytes) -> bool:
+        """Write ``data`` at ``position`` under the lock, if the file is as the caller knows it.
+
+        It is if the bytes at ``place`` are ``expected`` (at most 64) and the first four at ``position``
+        are zero. Otherwise, and if another opening has the lock, return False: nothing was changed. A
+        file may also return False for no reason. After an error the caller must call :meth:`unlock`.
+        """
+        ...
+
     def unlock(self) -> None:
         """Give the lock back. A call without the lock is harmless."""
         ...

@@ -5,7 +5,16 @@ from pyreplog.mypyc_build import advice_on
 
 try:
     from pyreplog._core import _platform as _platform
-    from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, delivered, stamp
+    from pyreplog._core.batch import (
+        HEADER_SIZE,
+        LOG_OVERHEAD,
+        Record,
+        RecordBatch,
+        chained_frame,
+        crc32c,
+        delivered,
+        stamp,
+    )
     from pyreplog._core.builder import Ack, BatchBuilder, Gathering, find_too_large
     from pyreplog._core.cleaner import (
         CLEAN_FULL,
@@ -32,6 +41,7 @@ try:
         find_timestamp,
         whole_batches,
     )
+    from pyreplog._core.shared import APPEND_DONE, APPEND_REFUSED, QuickAppend
     from pyreplog._core.table import ArrowRows
     from pyreplog._core.tail import (
         ENTRIES_PENDING_MAX,
@@ -53,6 +63,8 @@ except ImportError as _error:
     raise ImportError(f"{_error}: {_why}", name=_error.name, path=_error.path) from _error
 
 __all__ = [
+    "APPEND_DONE",
+    "APPEND_REFUSED",
     "CLEAN_FULL",
     "CLEAN_GAP",
     "CLEAN_OTHER",
@@ -78,6 +90,7 @@ __all__ = [
     "LogSlice",
     "OffsetIndex",
     "ProducerEntry",
+    "QuickAppend",
     "Record",
     "RecordBatch",
     "RowEncoder",
@@ -88,6 +101,7 @@ __all__ = [
     "TailBudget",
     "TimeIndex",
     "TimeSearch",
+    "chained_frame",
     "crc32c",
     "delivered",
     "find_gaps",

@@ -13,6 +13,7 @@ HEADER_SIZE: int
 LOG_OVERHEAD: int
 """Bytes before the part that ``batchLength`` counts: 12."""
 
+def chained_frame(body: bytes, chain: int) -> tuple[bytes, int]: ...
 def crc32c(data: Buffer, value: int = 0) -> int:
     """Return the CRC-32C (Castagnoli) of ``data``, continuing from ``value``. Releases the GIL above 5 KiB."""
 

@@ -28,6 +28,8 @@ __all__ = [
     "Snapshot",
     "decode_entry",
     "encode_entry",
+    "encode_one_accepted",
+    "encode_one_acquired",
 ]
 
 REJECTED: Final = 0x8000
@@ -160,6 +162,16 @@ def encode_entry(entry: Entry) -> bytes:
         worker, delivery_count, deadline_ns = entry.acquired[offset]
         parts.append(_LOCKED.pack(offset, delivery_count, worker, deadline_ns))
     return b"".join(parts)
+
+
+def encode_one_acquired(worker: int, deadline_ns: int, epoch: int, offset: int) -> bytes:
+    """Return the bytes of an :class:`Acquired` of one record that was not delivered before."""
+    return _ONE_ACQUIRED.pack(_ACQUIRED, worker, deadline_ns, epoch, offset, 1, 1)
+
+
+def encode_one_accepted(offset: int) -> bytes:
+    """Return the bytes of an :class:`Accepted` of one record."""
+    return _ONE_RUN.pack(_ACCEPTED, offset, 1)
 
 
 def _encode_runs(runs: Runs) -> bytes:

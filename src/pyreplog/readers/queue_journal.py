@@ -34,9 +34,17 @@ from pyreplog.errors import (
 )
 from pyreplog.log import decode_uuid, encode_uuid, parent_of
 from pyreplog.ports import Disk, SharedFile
-from pyreplog.readers.queue_entries import Entry, Joined, Snapshot, decode_entry, encode_entry
+from pyreplog.readers.queue_entries import (
+    Entry,
+    Joined,
+    Snapshot,
+    decode_entry,
+    encode_entry,
+    encode_one_accepted,
+    encode_one_acquired,
+)
 from pyreplog.readers.queue_state import QueueState
-from pyreplog.record import crc32c
+from pyreplog.record import chained_frame, crc32c
 
 __all__ = ["QUEUE_FILE_SIZE", "JournalIdentity", "QueueJournal", "read_queue"]
 
@@ -264,6 +272,64 @@ class QueueJournal:
     ) -> None:
         self._file.unlock()
 
+    def append_unchanged(self, entry: Entry) -> bool:
+        """Append ``entry`` and apply it, if no other worker has changed the file since this one looked last.
+
+        The caller has derived ``entry`` from ``state``. It does not have the lock. If this returns False, nothing was
+        changed: make the change in ``with``. Raises as :meth:`append` does.
+        """
+        if not self._append_unchanged(encode_entry(entry)):
+            return False
+        self.state.apply(entry)
+        self._is_valid = True
+        return True
+
+    def acquire_next(self, deadline_ns: int) -> bool:
+        """Acquire the record at ``next_offset``, of the epoch of the one before; see :meth:`append_unchanged`."""
+        state = self.state
+        if not self._append_unchanged(
+            encode_one_acquired(self.worker, deadline_ns, state.last_epoch, state.next_offset)
+        ):
+            return False
+        state.acquire_next(self.worker, deadline_ns)
+        self._is_valid = True
+        return True
+
+    def accept_one(self, offset: int, delivery_count: int) -> bool:
+        """Accept one record that this worker has; see :meth:`append_unchanged`."""
+        lock = self.state.acquired.get(offset)
+        if lock is None or lock[0] != self.worker or lock[1] != delivery_count:
+            return False
+        if not self._append_unchanged(encode_one_accepted(offset)):
+            return False
+        self.state.accept_one(offset)
+        self._is_valid = True
+        return True
+
+    def _append_unchanged(self, body: bytes) -> bool:
+        """Append an entry. After True the caller applies it and sets ``_is_valid``: until then a signal handler may
+        raise, and the next change reads the file again."""
+        position = self._position
+        if not self._is_valid or position + 2 * _FRAME.size + len(body) > self._end:
+            return False
+        frame, crc = chained_frame(body, self._chain)
+        self._is_valid = False
+        try:
+            if not self._file.append_unchanged(self._other_position, self._other, position, frame):
+                self._is_valid = True
+                return False
+        except StorageError as error:
+            try:
+                if not self._is_written(frame, error):
+                    raise
+                self._is_valid = False
+            finally:
+                self._file.unlock()
+        self._position = position + len(frame)
+        self._chain = crc
+        self.append_count += 1
+        return True
+
     def append(self, entry: Entry) -> None:
         """Append ``entry`` and apply it. REQUIRES the lock of the file.
 
@@ -272,7 +338,7 @@ class QueueJournal:
         body = encode_entry(entry)
         if self._position + 2 * _FRAME.size + len(body) > self._end:
             self._turn()
-        frame, crc = _framed(body, self._chain)
+        frame, crc = chained_frame(body, self._chain)
         try:
             self._file.write_at(self._position, frame)
         except StorageError as error:
@@ -359,7 +425,7 @@ class QueueJournal:
         sequence = self._sequence + 1
         self._is_valid = False
         seed = _seed(sequence, self._identity.topic_id)
-        frame, crc = _framed(encode_entry(self.state.snapshot()), seed)
+        frame, crc = chained_frame(encode_entry(self.state.snapshot()), seed)
         if len(frame) > _AREA_SIZE // 2:
             raise InternalError(f"a queue's snapshot has {len(frame)} bytes; an area has {_AREA_SIZE}")
         file = self._file
@@ -447,13 +513,6 @@ def _area_position(sequence: int) -> int:
 def _seed(sequence: int, topic_id: str) -> int:
     """Return the checksum that comes before the first entry of an area."""
     return crc32c(_SEED.pack(sequence, decode_uuid(topic_id)))
-
-
-def _framed(body: bytes, chain: int) -> tuple[bytes, int]:
-    """Return an entry's bytes, and its checksum, which continues ``chain``."""
-    size = len(body).to_bytes(4, "big")
-    crc = crc32c(size + body, chain)
-    return size + crc.to_bytes(4, "big") + body, crc
 
 
 def _entries(data: bytes, chain: int) -> list[tuple[bytes, int, int]]:

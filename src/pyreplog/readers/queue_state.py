@@ -187,6 +187,21 @@ class QueueState:
         else:
             self._restore(entry)
 
+    def acquire_next(self, worker: int, deadline_ns: int) -> None:
+        """Apply an :class:`Acquired` of the record at ``next_offset`` alone, of the same epoch. REQUIRES that fewer
+        than :data:`IN_FLIGHT_MAX` records are in flight."""
+        offset = self.next_offset
+        self.acquired[offset] = (worker, 1, deadline_ns)
+        self.next_offset = offset + 1
+        self.workers[worker] = self.workers.get(worker, 0) + 1
+        if deadline_ns < self.first_deadline_ns:
+            self.first_deadline_ns = deadline_ns
+
+    def accept_one(self, offset: int) -> None:
+        """Apply an :class:`Accepted` of one record. REQUIRES that it is acquired."""
+        self._forget(self.acquired.pop(offset)[0])
+        self.accepted_count += 1
+
     def snapshot(self) -> Snapshot:
         """Return the whole state as one entry."""
         return Snapshot(

@@ -44,6 +44,7 @@ class Queue:
         self._name = name
         self._worker = worker
         self._view = view
+        self._topic, self._partition = view.topic, view.partition
         self._on_close = on_close
         self._process = current_process()
         self._lock = OwnedLock(worker.title)
@@ -64,7 +65,12 @@ class Queue:
         keeps the journal's lock for many seconds, StorageError if the disk refuses: no record is
         lost by any of them.
         """
-        received = self._take(1) if timeout.__class__ is float and not timeout else self.receive_many(1, timeout)
+        if timeout.__class__ is not float or timeout:
+            received = self.receive_many(1, timeout)
+        elif not self._is_closed and not self._process.left and (record := self._worker.take_next()) is not None:
+            return record
+        else:
+            received = self._take(1)
         return received[0] if received else None
 
     def receive_many(self, count_max: int, timeout: float | None = 0.0) -> list[Record]:
@@ -102,6 +108,8 @@ class Queue:
     def _take(self, count: int) -> list[Record]:
         """Return records that can be delivered now."""
         self._check()
+        if count == 1 and (record := self._worker.take_next()) is not None:
+            return [record]
         return self._worker.take(count)
 
     def _untake(self, records: list[Record]) -> None:
@@ -167,8 +175,8 @@ class Queue:
     def _received(self, records: Record | Iterable[Record]) -> list[Record]:
         """Return the records as a list. Raises TypeError or ConfigError unless a queue of this log delivered them."""
         self._check()
+        topic, partition = self._topic, self._partition
         given = [records] if isinstance(records, Record) else list(records)
-        topic, partition = self._view.topic, self._view.partition
         for record in given:
             if not isinstance(record, Record):
                 raise TypeError(f"a queue settles records that it delivered, not {type(record).__name__}")

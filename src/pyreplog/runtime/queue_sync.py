@@ -1,14 +1,17 @@
 """JournalSync: one sync of a queue's journal serves all threads that wait for one.
 
-The first caller syncs in its own thread. Callers that come during the sync wait, and the next sync covers all of them.
-As in :mod:`pyreplog.runtime.group_commit`, a caller that begins a sync after a crowd was released lets the others come
-back first, for a part of the time that the last sync took.
+The first caller syncs in its own thread. Callers that come during the sync form the next group: one
+of them syncs for all of it. As in :mod:`pyreplog.runtime.group_commit`, a sync that follows another
+one lets the threads that were released come back first, for a part of the time that the last sync
+took. The threads of a group wake one another in turn, because all at once they would only wait for
+the GIL.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Final
 
 from pyreplog.errors import ClosedError, StorageError, UnsyncedError
@@ -24,6 +27,28 @@ GATHER_SHARE: Final = 0.5
 GATHER_MAX_S: Final = 0.001
 
 
+class _Waiting:
+    """The threads that wait for one sync."""
+
+    __slots__ = ("count", "full", "gate", "wanted")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.gate = threading.Lock()
+        """Taken until the sync has ended. Each thread that takes it then gives it to the next one."""
+        self.gate.acquire()
+        self.wanted = 0
+        self.full = threading.Lock()
+        """Taken until ``wanted`` threads wait."""
+        self.full.acquire()
+
+    def join(self) -> None:
+        """Count one more thread. REQUIRES the lock of the syncs."""
+        self.count += 1
+        if self.count == self.wanted:
+            _give(self.full)
+
+
 class JournalSync:
     """Make the entries of a journal durable, with syncs that all waiting threads share. Thread-safe."""
 
@@ -32,7 +57,7 @@ class JournalSync:
         self._lock = OwnedLock(f"the syncs of {journal.path}")
         self._synced = 0
         self._owner: int | None = None
-        self._turns: list[threading.Lock] = []
+        self._group = _Waiting()
         self._crowd = 0
         self._gather_s = 0.0
         self.failure: StorageError | None = None
@@ -43,45 +68,68 @@ class JournalSync:
 
         Raises :class:`UnsyncedError` if a sync failed, here or in another thread.
         """
-        while not self._step(count):
-            pass
+        while self._synced < count:
+            self._step(count)
 
-    def _step(self, count: int) -> bool:
-        """Sync, or wait for the sync of another thread, once. Return whether ``count`` was reached before."""
-        token = threading.get_ident()
-        turn: threading.Lock | None = None
+    def _step(self, count: int) -> None:
+        """Sync, or wait for the sync of another thread, once."""
+        token = threading.get_ident()  # a new object each time, which says whose it is
+        done: _Waiting | None = None
         try:
             with self._lock:
                 if self._synced >= count:
-                    return True
+                    return
                 if self.failure is not None:
                     raise UnsyncedError("an entry of the queue's journal", self.failure) from self.failure
+                group = self._group
                 if self._owner is None:
                     self._owner = token
                 else:
-                    turn = threading.Lock()
-                    turn.acquire()
-                    self._turns.append(turn)
-            if turn is not None:
-                turn.acquire(timeout=LOOK_AGAIN_S)
-            else:
-                self._sync()
+                    group.join()
+            if self._owner is not token:
+                self._sleep(group, count)
+                return
+            self._gather(group)
+            with self._lock:
+                done, self._group = group, _Waiting()
+                upto = self._journal.append_count
+            self._sync(upto)
         finally:
             if self._owner is token:
-                self._owner = None
-                turns, self._turns = self._turns, []
-                self._crowd = len(turns)
-                for other in turns:
-                    other.release()
-        return False
+                self._end(done)
 
-    def _sync(self) -> None:
-        if self._crowd:
-            until = time.monotonic() + self._gather_s
-            while len(self._turns) < self._crowd and time.monotonic() < until:
-                time.sleep(0)
+    def _end(self, done: _Waiting | None) -> None:
+        """Release the threads that waited for a sync, and one of those that came later: it syncs next."""
+        self._owner = None
+        later = self._group
+        self._crowd = later.count
+        if done is not None:
+            self._crowd += done.count
+            if done.count:
+                _give(done.gate)
+        if later.count:
+            _give(later.gate)
+
+    def _sleep(self, group: _Waiting, count: int) -> None:
+        """Wait for the end of the sync of ``group``, or until this thread must sync for it."""
+        # The time limit: a thread that a signal handler interrupted may have kept the gate.
+        is_woken = group.gate.acquire(timeout=LOOK_AGAIN_S)
+        if is_woken and (self._synced >= count or self.failure is not None or group is not self._group):
+            _give(group.gate)
+        else:
+            with self._lock:
+                group.count -= 1
+
+    def _gather(self, group: _Waiting) -> None:
+        """Wait until as many threads wait as the last sync released, for a limited time."""
+        with self._lock:
+            if group.count >= self._crowd:
+                return
+            group.wanted = self._crowd
+        group.full.acquire(timeout=self._gather_s)
+
+    def _sync(self, upto: int) -> None:
         started = time.monotonic()
-        upto = self._journal.append_count
         try:
             self._journal.sync()
         except ClosedError:
@@ -92,3 +140,9 @@ class JournalSync:
             raise UnsyncedError("an entry of the queue's journal", error) from error
         self._gather_s = min((time.monotonic() - started) * GATHER_SHARE, GATHER_MAX_S)
         self._synced = max(self._synced, upto)
+
+
+def _give(lock: threading.Lock) -> None:
+    """Release a lock that another thread may have released already: then one more thread looks, and sleeps again."""
+    with suppress(RuntimeError):
+        lock.release()

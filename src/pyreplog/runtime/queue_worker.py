@@ -78,7 +78,8 @@ class QueueWorker:
         self._reading = OwnedLock(self.title)
         self._changing = OwnedLock(self.title)
         self._fresh: deque[Record] = deque()
-        """Records that were read ahead, by rising offset. Under ``_reading``."""
+        """Records that were read ahead, by rising offset. Changed under ``_changing``; only a thread that holds
+        ``_reading`` too adds records."""
         self._read_end = 0
         """The offset up to which the log was read into ``_fresh``."""
         self._looked_ns = -LOOK_NS
@@ -86,6 +87,30 @@ class QueueWorker:
         self._is_closed = False
 
     # -- receiving ---------------------------------------------------------------------------------
+
+    def take_next(self) -> Record | None:
+        """Acquire the next new record and return it, if nothing else is to be considered: no record may be delivered
+        again, the next one follows the last, and no other worker has changed the journal. This is what most calls do,
+        so it is short. If it returns None, nothing was changed: call :meth:`take`."""
+        fresh = self._fresh
+        with self._changing.enter():
+            journal = self._journal
+            state = journal.state
+            if not fresh or state.available or self._gone or self._is_closed or self._failure is not None:
+                return None
+            record = fresh[0]
+            now_ns = self._now_ns()
+            if (
+                now_ns >= state.first_deadline_ns
+                or now_ns - self._looked_ns >= LOOK_NS
+                or len(state.acquired) >= IN_FLIGHT_MAX
+                or record.offset != state.next_offset
+                or record.leader_epoch != state.last_epoch
+                or not journal.acquire_next(now_ns + LOCK_NS)
+            ):
+                return None
+            del fresh[0]
+            return delivered([record], 1)[0]
 
     def take(self, count: int) -> list[Record]:
         """Acquire up to ``count`` records that can be delivered now, and return them.
@@ -107,8 +132,6 @@ class QueueWorker:
             now_ns = self._now_ns()
             if now_ns - self._looked_ns >= LOOK_NS:
                 self._look(state, now_ns)
-            if count == 1 and fresh and (taken := self._take_next(state, now_ns)):
-                return taken
             if state.next_offset < self._view.start_offset or self._is_cut(state):
                 self._follow_log(state)
             next_offset = state.next_offset
@@ -127,7 +150,7 @@ class QueueWorker:
                 self._journal.append(
                     Acquired(self._journal.worker, now_ns + LOCK_NS, epoch, [*exhausted, *runs] if exhausted else runs)
                 )
-        new = delivered([fresh.popleft() for _ in range(new_count)], 1)
+            new = delivered([fresh.popleft() for _ in range(new_count)], 1)
         if not choice.again and not exhausted:
             return new if new or offsets or self._is_at_end(next_offset) else None
         again: list[Record] = []
@@ -146,20 +169,6 @@ class QueueWorker:
             raise
         return again + new or None
 
-    def _take_next(self, state: QueueState, now_ns: int) -> list[Record] | None:
-        """Acquire the next new record and return it, if nothing else is to be considered: no record may be delivered
-        again, and the next one follows the last. This is what most calls do, so it is short."""
-        if state.available or self._gone or now_ns >= state.first_deadline_ns or len(state.acquired) >= IN_FLIGHT_MAX:
-            return None
-        record = self._fresh[0]
-        offset, epoch = record.offset, record.leader_epoch
-        if offset != state.next_offset or epoch != state.last_epoch:
-            return None
-        journal = self._journal
-        journal.append(Acquired(journal.worker, now_ns + LOCK_NS, epoch, ((offset, 1, 1),)))
-        del self._fresh[0]
-        return delivered([record], 1)
-
     def _is_at_end(self, next_offset: int) -> bool:
         """Return whether the log has no record from ``next_offset`` on that was not read yet."""
         return max(self._read_end, next_offset) >= self._view.end_offset
@@ -167,13 +176,12 @@ class QueueWorker:
     def _fill(self, count: int) -> None:
         """Read ahead until there are ``count`` new records, or the log ends. REQUIRES ``_reading``."""
         fresh = self._fresh
-        next_offset = self._journal.state.next_offset
-        if len(fresh) >= count and fresh[0].offset >= next_offset:
-            return
-        while fresh and fresh[0].offset < next_offset:
-            fresh.popleft()
-        if len(fresh) >= count:
-            return
+        with self._changing.enter():
+            next_offset = self._journal.state.next_offset
+            while fresh and fresh[0].offset < next_offset:
+                fresh.popleft()
+            if len(fresh) >= count:
+                return
         view = self._view
         start = max(self._read_end, next_offset)
         if start >= view.end_offset:
@@ -186,7 +194,8 @@ class QueueWorker:
         wanted = min(count, READ_COUNT)
         try:
             for records in record_lists(view, start, end):
-                fresh.extend(records)
+                with self._changing.enter():
+                    fresh.extend(records)
                 start = records[-1].offset + 1
                 if len(fresh) >= wanted:
                     break
@@ -286,7 +295,24 @@ class QueueWorker:
 
     def accept(self, records: Sequence[Record]) -> None:
         """Note that ``records`` are done; durable if the log is."""
+        if len(records) == 1 and self._accept_one(records[0]):
+            return
         self._settle("accept", records, Accepted)
+
+    def _accept_one(self, record: Record) -> bool:
+        """Accept a record, as most calls do; return False if nothing was changed, because it is not as simple."""
+        with self._changing.enter():
+            journal = self._journal
+            if (
+                self._is_closed
+                or self._failure is not None
+                or not journal.accept_one(record.offset, record.delivery_count)
+            ):
+                return False
+            count = journal.append_count
+        if self._syncs is not None:
+            self._syncs.wait(count)
+        return True
 
     def release(self, records: Sequence[Record]) -> None:
         """Make ``records`` available again."""
@@ -337,10 +363,14 @@ class QueueWorker:
 
     def _change(self, doing: str, claims: Claims, make: Callable[[Runs], Entry], *, is_synced: bool = True) -> None:
         runs = [(claims[0][0], 1)] if len(claims) == 1 else runs_of([claim[0] for claim in claims])
-        with self._changing.enter(), self._open() as state:
-            self._check_held(state, doing, claims)
-            self._journal.append(make(runs))
-            count = self._journal.append_count
+        entry = make(runs)
+        with self._changing.enter():
+            journal = self._open()
+            if journal.state.lost(journal.worker, claims) or not journal.append_unchanged(entry):
+                with journal as state:
+                    self._check_held(state, doing, claims)
+                    journal.append(entry)
+            count = journal.append_count
         if is_synced and self._syncs is not None:
             self._syncs.wait(count)
 
@@ -366,9 +396,15 @@ class QueueWorker:
         """Return the journal, for one change. Raises ClosedError after :meth:`close`."""
         if self._is_closed:
             raise ClosedError(f"{self.title} is closed: open it again to use it")
-        if self._syncs is not None and self._syncs.failure is not None:
-            raise self._poisoned(self._syncs.failure)
+        failure = self._failure
+        if failure is not None:
+            raise self._poisoned(failure)
         return self._journal
+
+    @property
+    def _failure(self) -> StorageError | None:
+        """The failed sync that poisoned the journal."""
+        return None if self._syncs is None else self._syncs.failure
 
     def _poisoned(self, failure: StorageError) -> ClosedError:
         error = ClosedError(f"{self.title} is poisoned by a failed sync of its journal ({failure}): open it again")

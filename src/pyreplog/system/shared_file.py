@@ -18,7 +18,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final, NoReturn, SupportsIndex
 
-from pyreplog._core import _platform
+from pyreplog._core import APPEND_DONE, QuickAppend, _platform
 from pyreplog.errors import ClosedError, LockedError, PyreplogError, StorageError
 from pyreplog.system.descriptor_cache import with_free_descriptor
 from pyreplog.system.file import sync_outcome
@@ -52,7 +52,7 @@ PAUSE_MAX_S: Final = 0.001
 class SystemSharedFile:
     """The real :class:`~pyreplog.ports.SharedFile`. Made by :class:`~pyreplog.system.SystemDisk`."""
 
-    __slots__ = ("_fd", "_identity", "_path", "_process", "_sync_error", "_syncing")
+    __slots__ = ("_fd", "_identity", "_path", "_process", "_quick", "_sync_error", "_syncing")
 
     def __init__(self, path: str, modes: Modes) -> None:
         """Open ``path``, and make it if it is missing. Raises OSError."""
@@ -61,6 +61,7 @@ class SystemSharedFile:
         self._process = current()
         self._syncing = OwnedLock(path)
         self._sync_error = 0
+        self._quick = QuickAppend()
         if not _SETLK:
             raise StorageError(errno.ENOTSUP, "this system has no open-file-description locks, which it needs", path)
         opened: list[int] = []
@@ -122,6 +123,16 @@ class SystemSharedFile:
             return os.pread(fd, first_size, first), os.pread(fd, second_size, second)
         except OSError as error:
             raise self._failed(error, f"reading at bytes {first} and {second}") from error
+
+    def append_unchanged(self, place: int, expected: bytes, position: int, data: bytes) -> bool:
+        """Append under the lock, unless another opening changed the file; see :class:`pyreplog.ports.SharedFile`."""
+        fd = self._fd
+        if fd < 0 or self._process.left:
+            self._open()
+        code = self._quick.append(fd, place, expected, position, data)
+        if code < 0:
+            raise self._failed(OSError(-code, os.strerror(-code)), f"writing at byte {position}")
+        return code == APPEND_DONE
 
     def _wait_for_lock(self, kind: int) -> None:
         deadline = time.monotonic() + LOCK_WAIT_S

@@ -84,6 +84,19 @@ class SimSharedFile:
         self.lock()
         return self.read_at(first, first_size), self.read_at(second, second_size)
 
+    def append_unchanged(self, place: int, expected: bytes, position: int, data: bytes) -> bool:
+        """Append under the lock, unless another opening changed the file."""
+        self._check()
+        if self._locks.owners.get(self._inode, self) is not self:
+            return False
+        found, free = self.lock_and_read(place, len(expected), position, 4)
+        if found == expected and free == bytes(4):
+            self.write_at(position, data)
+            self.unlock()
+            return True
+        self.unlock()
+        return False
+
     def unlock(self) -> None:
         """Give the lock back."""
         if self._locks.owners.get(self._inode) is self:

@@ -16,7 +16,7 @@ import pyreplog
 from pyreplog.system.shared_file import SystemSharedFile
 
 WORKERS: Final = 4
-CALLS: Final = ("lock", "lock_and_read", "read_at", "write_at", "unlock", "sync", "hold")
+CALLS: Final = ("lock", "lock_and_read", "append_unchanged", "read_at", "write_at", "unlock", "sync", "hold")
 DIES_WITHIN: Final = 150
 """A worker dies before one of its first so many calls."""
 POISON_EVERY: Final = 40

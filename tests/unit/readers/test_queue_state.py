@@ -22,7 +22,14 @@ from pyreplog.readers import (
     queue_state,
     runs_of,
 )
-from pyreplog.readers.queue_entries import Joined, Snapshot, decode_entry, encode_entry
+from pyreplog.readers.queue_entries import (
+    Joined,
+    Snapshot,
+    decode_entry,
+    encode_entry,
+    encode_one_accepted,
+    encode_one_acquired,
+)
 from tests.oracle.queue import LOCK_NS, SlowQueue
 
 WORKERS = (1, 2, 3)
@@ -47,7 +54,29 @@ class Twins:
             self.apply(Joined(worker))
 
     def apply(self, entry: Entry) -> None:
+        short = QueueState()
+        short.apply(self.state.snapshot())
+        is_short = self.apply_shortly(short, entry)
         self.state.apply(decode_entry(encode_entry(entry)))
+        if is_short:
+            assert short.snapshot() == self.state.snapshot()
+            assert short.workers == self.state.workers
+            assert short.first_deadline_ns >= self.state.first_deadline_ns
+
+    @staticmethod
+    def apply_shortly(state: QueueState, entry: Entry) -> bool:
+        """Apply an entry of one record by the method that most calls use; return whether there is one."""
+        if isinstance(entry, Acquired) and entry.epoch == state.last_epoch:
+            if entry.runs == [(state.next_offset, 1, 1)]:
+                args = (entry.worker, entry.deadline_ns, entry.epoch, state.next_offset)
+                assert encode_one_acquired(*args) == encode_entry(entry)
+                state.acquire_next(entry.worker, entry.deadline_ns)
+                return True
+        elif isinstance(entry, Accepted) and len(entry.runs) == 1 and entry.runs[0][1] == 1:
+            assert encode_one_accepted(entry.runs[0][0]) == encode_entry(entry)
+            state.accept_one(entry.runs[0][0])
+            return True
+        return False
 
     def acquire(self, worker: int, count: int) -> None:
         choice = self.state.choose(count, self.log, self.now_ns, self.gone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pyreplog._core import APPEND_DONE, APPEND_REFUSED, QuickAppend
 from pyreplog.errors import ClosedError, ForkedError, LockedError, StorageError
 from pyreplog.ports import SharedFile
 from pyreplog.system import SystemDisk, shared_file
@@ -78,12 +80,54 @@ def test_a_removed_or_replaced_file_is_noticed(place: Place) -> None:
     assert not one.is_current()
 
 
+def test_an_append_is_made_only_if_the_file_is_as_its_writer_knows_it(place: Place) -> None:
+    """Otherwise nothing is written, and the lock is free again either way."""
+    one, other = two(place)
+    one.write_at(0, b"expected")
+    one.write_at(8, bytes(100))
+    assert one.append_unchanged(0, b"expected", 8, b"entry")
+    assert not other.append_unchanged(0, b"expected", 8, b"wrong")  # the place is taken
+    assert not other.append_unchanged(0, b"unexpected"[:8], 13, b"wrong")
+    assert not other.append_unchanged(0, b"expected", 200, b"wrong")  # behind the end, where nothing is prepared
+    one.lock()
+    assert not other.append_unchanged(0, b"expected", 13, b"wrong")
+    one.unlock()
+    assert other.append_unchanged(0, b"expected", 13, b"more")
+    assert one.read_at(0, 1000) == b"expected" + b"entrymore" + bytes(91)
+    one.lock()
+
+
+def test_an_append_that_fails_leaves_the_lock_to_its_caller(tmp_path: Path) -> None:
+    """The caller must see which bytes were written before another opening may append."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    reader, other = os.open(path, os.O_RDONLY), os.open(path, os.O_RDWR)
+    try:
+        append = QuickAppend().append
+        assert append(reader, 0, bytes(16), 50, b"entry") == -errno.EBADF
+        assert append(other, 0, bytes(16), 50, b"entry") == APPEND_REFUSED
+        fcntl.flock(reader, fcntl.LOCK_UN)
+        assert append(other, 0, bytes(16), 50, b"entry") == APPEND_DONE
+        assert append(other, 0, bytes(65), 60, b"entry") == APPEND_REFUSED
+        assert append(-1, 0, bytes(16), 60, b"entry") == APPEND_REFUSED
+    finally:
+        os.close(reader)
+        os.close(other)
+
+
 def test_a_closed_file_refuses_everything(place: Place) -> None:
     """After the close every call is a ClosedError, and a second close is harmless."""
     one, _ = two(place)
     one.close()
     one.close()
-    for call in (one.lock, one.sync, one.is_current, lambda: one.hold(1), lambda: one.read_at(0, 1)):
+    for call in (
+        one.lock,
+        one.sync,
+        one.is_current,
+        lambda: one.hold(1),
+        lambda: one.read_at(0, 1),
+        lambda: one.append_unchanged(0, b"", 0, b""),
+    ):
         with pytest.raises(ClosedError):
             call()
     one.unlock()
