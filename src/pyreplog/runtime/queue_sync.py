@@ -27,7 +27,7 @@ GATHER_SHARE: Final = 0.5
 GATHER_MAX_S: Final = 0.001
 
 
-class _Waiting:
+class _SyncGroup:
     """The threads that wait for one sync."""
 
     __slots__ = ("count", "full", "gate", "wanted")
@@ -57,7 +57,7 @@ class JournalSync:
         self._lock = OwnedLock(f"the syncs of {journal.path}")
         self._synced = 0
         self._owner: int | None = None
-        self._group = _Waiting()
+        self._group = _SyncGroup()
         self._crowd = 0
         self._gather_s = 0.0
         self.failure: StorageError | None = None
@@ -74,7 +74,7 @@ class JournalSync:
     def _step(self, count: int) -> None:
         """Sync, or wait for the sync of another thread, once."""
         token = threading.get_ident()  # a new object each time, which says whose it is
-        done: _Waiting | None = None
+        done: _SyncGroup | None = None
         try:
             with self._lock:
                 if self._synced >= count:
@@ -91,14 +91,14 @@ class JournalSync:
                 return
             self._gather(group)
             with self._lock:
-                done, self._group = group, _Waiting()
+                done, self._group = group, _SyncGroup()
                 upto = self._journal.append_count
             self._sync(upto)
         finally:
             if self._owner is token:
                 self._end(done)
 
-    def _end(self, done: _Waiting | None) -> None:
+    def _end(self, done: _SyncGroup | None) -> None:
         """Release the threads that waited for a sync, and one of those that came later: it syncs next."""
         self._owner = None
         later = self._group
@@ -110,7 +110,7 @@ class JournalSync:
         if later.count:
             _give(later.gate)
 
-    def _sleep(self, group: _Waiting, count: int) -> None:
+    def _sleep(self, group: _SyncGroup, count: int) -> None:
         """Wait for the end of the sync of ``group``, or until this thread must sync for it."""
         # The time limit: a thread that a signal handler interrupted may have kept the gate.
         is_woken = group.gate.acquire(timeout=LOOK_AGAIN_S)
@@ -120,7 +120,7 @@ class JournalSync:
             with self._lock:
                 group.count -= 1
 
-    def _gather(self, group: _Waiting) -> None:
+    def _gather(self, group: _SyncGroup) -> None:
         """Wait until as many threads wait as the last sync released, for a limited time."""
         with self._lock:
             if group.count >= self._crowd:
