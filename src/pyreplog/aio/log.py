@@ -457,6 +457,12 @@ class Log(LogParts):
         return self._log.topic
 
     @property
+    def topic_id(self) -> str:
+        """The topic's id, another one for each log that is made under its name; "" if a broker from before Kafka 2.8
+        made it."""
+        return self._log.topic_id
+
+    @property
     def partition(self) -> int:
         """The partition's number."""
         return self._log.partition

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.record_handling import Handling, check_handler
+    from pyreplog.runtime.replay_notes import ReplayNotes, Target
     from pyreplog.runtime.send_functions import Partitioner, SendExtras, Serializer
     from pyreplog.runtime.several import scan
     from pyreplog.runtime.spool_applier import apply_offline, make_unowned
@@ -92,10 +93,12 @@ __all__ = [
     "QuorumRecovery",
     "ReaderAdmin",
     "ReaderConsumer",
+    "ReplayNotes",
     "SendExtras",
     "Serializer",
     "StoredQuorum",
     "Table",
+    "Target",
     "TopicDescription",
     "apply_offline",
     "backup",
@@ -154,6 +157,7 @@ __getattr__, __dir__ = lazy_door(
         ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_quorum", "stored_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
         ".record_handling": ["Handling", "check_handler"],
+        ".replay_notes": ["ReplayNotes", "Target"],
         ".send_functions": ["Partitioner", "SendExtras", "Serializer"],
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],

@@ -434,6 +434,12 @@ class Log(LogReading):
         return self._view.topic
 
     @property
+    def topic_id(self) -> str:
+        """The topic's id, another one for each log that is made under its name; "" if a broker from before Kafka 2.8
+        made it."""
+        return self._view.topic_id
+
+    @property
     def partition(self) -> int:
         """The partition's number."""
         return self._view.partition

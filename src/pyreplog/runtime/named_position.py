@@ -115,6 +115,11 @@ class NamedCursor(ReadCursor):
             self.read_epoch = last.leader_epoch if last is not None and last.offset + 1 == offset else NO_EPOCH
             self.next_offset = offset
 
+    def seek_end(self) -> int:
+        """See :class:`ReadCursor`. After power loss the high watermark on the disk may be older than a place that the
+        caller kept, until the next writer opens the log."""
+        return max(self.view.end_offset, self.files.log_end())
+
     def hand_out(self, offset: int, epoch: int) -> None:
         """Note that the records below ``offset`` were handed out."""
         self.handed = offset, epoch

@@ -72,6 +72,10 @@ class ReadCursor:
         end = view.end_offset if end_max is None else min(end_max, view.end_offset)
         return _Pieces(view, offset, end, record_lists(view, offset, end)), False
 
+    def seek_end(self) -> int:
+        """Return the highest offset to which a caller may seek."""
+        return self.view.end_offset
+
     def read_on(self, offset: int, last: Record | None) -> None:
         """Go on at ``offset``. ``last``: the last record that was read; None if there was none."""
         self.next_offset = offset
@@ -463,8 +467,8 @@ class ReaderConsumer:
                 where = view.end_offset if found is None else max(found[0], view.start_offset)
             else:
                 where = whole("offset", offset, 0, INT64_MAX)
-                if where > view.end_offset:
-                    raise OffsetOutOfRangeError(where, view.start_offset, view.end_offset, log=str(key))
+                if where > view.end_offset and where > (end := self._cursor(key).seek_end()):
+                    raise OffsetOutOfRangeError(where, view.start_offset, end, log=str(key))
             self._move(key, where)
             return where
 

@@ -82,10 +82,6 @@ class Handling:
         """Return when the first partition that waits goes on, by ``time.monotonic``; None if none waits."""
         return min((due for cursor in self._consumer._own.values() if (due := cursor.due_s) is not None), default=None)
 
-    def is_noted(self, record: Record) -> bool:
-        """Return whether an attempt at ``record`` was noted, so that its handler may have run."""
-        return self._count_of(record) > 0
-
     def begin(self, record: Record) -> bool:
         """Note an attempt before the handler is called. Return False if the attempts are used up, by processes that
         ended amid them: the record is a dead letter then."""
@@ -118,13 +114,6 @@ class Handling:
                 self._note(record, self._count_of(record) - 1)
         with suppress(PyreplogError):
             self._consumer._go_back(record, None)
-
-    def sync(self) -> None:
-        """Make the noted attempts durable."""
-        consumer = self._consumer
-        with consumer._committing:
-            consumer._check()
-            consumer._offsets.sync()
 
     def _count_of(self, record: Record) -> int:
         consumer = self._consumer

@@ -2,8 +2,8 @@
 
 ``python -m tests.faults.kills.reader_lives FOLDER SEED KILLS PROGRAM``: PROGRAM is ``least`` (each record is handled at
 least once, by commits), ``once`` (exactly once: the result and the offsets are in one database), or the wrong
-``early``, which commits before it handles. A parent that does nothing else forks each process, holds what it told over a pipe, and looks at it when the process is dead. It prints at
-which moments how many were killed.
+``early``, which commits before it handles. A parent that does nothing else forks each process, holds what it told over
+a pipe, and looks at it when the process is dead. It prints at which moments how many were killed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sqlite3
 import sys
 from collections import Counter
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pyreplog import Cluster, Record, TopicPartition
 from pyreplog.readers import OffsetsFile
@@ -38,7 +38,7 @@ def die() -> None:
 class Countdown(KillingDisk):
     """The disk of one node. All of them count the calls together."""
 
-    left: list[int] = [0]
+    left: ClassVar[list[int]] = [0]
 
     def strikes(self) -> bool:
         """See :class:`KillingDisk`."""

@@ -258,6 +258,10 @@ def test_a_commit_above_a_stale_watermark_is_no_loss(log: Log) -> None:
     mark.write_bytes(old)
     with open_log(log.path, "r") as beside, beside.consumer("billing") as consumer:
         assert consumer.poll() == []
+        assert consumer.seek(KEY, 12) == 12  # as a program does that keeps its place itself
+        assert consumer.poll() == []
+        with pytest.raises(OffsetOutOfRangeError, match="13"):
+            consumer.seek(KEY, 13)
 
 
 def test_a_recreated_topic_is_told(tmp_path: Path) -> None:
