@@ -84,13 +84,14 @@ def run(arguments: argparse.Namespace) -> int:
         left = INT64_MAX if arguments.count is None else arguments.count
         try:
             for log, reader in logs.named:
+                progress.begin(max(reader.start_offset, arguments.start))
                 for records in chosen(reader, arguments):
                     if left <= 0:
                         return EXIT_DAMAGED if arguments.left_out else EXIT_OK
                     records = records[:left]  # noqa: PLW2901
                     left -= len(records)
                     write_records(records, values=arguments.values, log=log)
-                    progress.add(len(records))
+                    progress.add(len(records), None if arguments.count is not None else records[-1].offset + 1)
         finally:
             progress.close()
         tell_above(arguments, found)

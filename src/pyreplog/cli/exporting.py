@@ -180,7 +180,8 @@ def _form_of(name: str) -> str:
 
 def _ndjson(file: Any, found: Sequence[LogReader], arguments: argparse.Namespace, progress: ProgressBar) -> None:
     for reader in found:
+        progress.begin(max(reader.start_offset, arguments.start))
         for records in chosen(reader, arguments):
             text = "".join([json_line(record_fields(record)) + "\n" for record in records])
             file.write(text.encode("utf-8", "backslashreplace"))
-            progress.add(len(records))
+            progress.add(len(records), records[-1].offset + 1)

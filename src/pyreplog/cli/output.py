@@ -179,11 +179,21 @@ class ProgressBar:
         self._next = self._started + 1.0
         self._width = 0
         self._before = 0
+        self._offset = 0
+        self._passed = 0
         self.count = 0
 
-    def add(self, count: int) -> None:
-        """``count`` more are done."""
+    def begin(self, offset: int) -> None:
+        """Begin a log at ``offset``: :meth:`add` then says up to where its records were read."""
+        self._offset = offset
+
+    def add(self, count: int, end: int | None = None) -> None:
+        """``count`` more are done. ``end``: ``total`` counts offsets, and the log was read up to this one. Offsets
+        without a record count as passed."""
         self.count += count
+        self._passed += count if end is None else end - self._offset
+        if end is not None:
+            self._offset = end
         if self._shown and self._clock() >= self._next:
             self._next = self._clock() + (0.1 if self._terminal else 1.0)
             self._print(self._line())
@@ -191,18 +201,19 @@ class ProgressBar:
     def turn(self, verb: str, total: int) -> None:
         """Begin another part of the same work."""
         self._before += self.count
-        self._verb, self._total, self.count = verb, total, 0
+        self._verb, self._total, self.count, self._passed = verb, total, 0, 0
 
     def _line(self) -> str:
         speed = (self._before + self.count) / (self._clock() - self._started)
         # Beside a live writer there may be more than there was at first: how much in all is not
         # known then.
-        known = 0 < self._total >= self.count
-        share = f" ({100 * self.count / self._total:.0f} %)" if known else ""
+        known = 0 < self._total >= self._passed
+        share = f" ({100 * self._passed / self._total:.0f} %)" if known else ""
         if self._sized:
             part = f" of {amount(self._total)}{share}" if known else ""
             return f"{self._verb} {amount(self.count)}{part}, {amount(int(speed))}/s"
-        part = f" of {self._total:,}{share}" if known else ""
+        # With gaps the number of records in all is not known.
+        part = share if self._passed != self.count else f" of {self._total:,}{share}" if known else ""
         return f"{self._verb} {self.count:,}{part} {self._noun}, {speed:,.0f}/s"
 
     def _print(self, line: str) -> None:

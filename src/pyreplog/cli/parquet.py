@@ -293,11 +293,12 @@ def write_parquet(
                 start_timestamp=arguments.start_timestamp,
                 end_timestamp=arguments.end_timestamp,
             )
+            progress.begin(max(arguments.start, reader.start_offset))
             for part in scan.batches():  # not as a stream: of an error it carries the text alone
                 batch = pa.record_batch(part)
                 topics = pa.array([reader.topic] * batch.num_rows, pa.string())
                 group.add(pa.record_batch([topics, *batch.columns], schema=schema))
-                progress.add(batch.num_rows)
+                progress.add(batch.num_rows, batch.column("offset")[-1].as_py() + 1)
         group.write()
 
 

@@ -202,16 +202,33 @@ class Resume:
             )
 
     def _skip(self, source: Source, rows: Iterator[Row]) -> None:
-        """Compare the rows with the records that were appended after the place was written."""
+        """Compare the rows with the records that were appended after the place was written.
+
+        Each row has its own offset. In a compacted log the record of a row may be gone; then a later row has its key,
+        or it was a tombstone.
+        """
         assert self._now is not None, "begun"
-        count = self._now.rows
-        for record in self._log.read(start=self._now.offset):
+        may_be_gone = self._log.config.compacts
+        first, count = self._now.offset, self._now.rows
+        end = self._log.end_offset
+        gone: dict[bytes | None, int] = {}
+        records = self._log.read(start=first, end=end)
+        record = next(records, None)
+        for offset in range(first, end):
             row = next(rows, None)
-            if row is None or not _same(row, record):
-                raise self._foreign(
-                    record, f"row {count + 1} of {source.name}" if row is not None else f"in {source.name}"
-                )
+            where = f"row {count + 1} of {source.name}" if row is not None else f"in {source.name}"
+            here = record if record is not None and record.offset == offset else None
+            if row is None or (not may_be_gone if here is None else not _same(row, here)):
+                raise self._foreign(offset, where)
+            if here is not None:
+                record = next(records, None)
+            if here is not None or row.value is None:
+                gone.pop(row.key, None)
+            else:
+                gone[row.key] = offset
             count += 1
+        if gone:
+            raise self._foreign(min(gone.values()), f"a record of {source.name} that compaction may remove")
         self._now = self._reached(source, count)
 
     def note(self, source: Source, count: int) -> None:
@@ -235,9 +252,9 @@ class Resume:
             raise RowError(f"{source.name} became shorter while it was imported")
         return self._now._replace(size=source.end, crc=crc, rows=rows, offset=self._log.end_offset)
 
-    def _foreign(self, record: Record, row: str) -> RowError:
+    def _foreign(self, offset: int, row: str) -> RowError:
         return RowError(
-            f"offset {record.offset} of {self._log.path} is not {row}: another program appended after the "
+            f"offset {offset} of {self._log.path} is not {row}: another program appended after the "
             f"import was stopped; check the log, and remove {self._path} to begin another import"
         )
 

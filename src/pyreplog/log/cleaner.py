@@ -39,12 +39,14 @@ from pyreplog.log.layout import (
     CLEANED_SUFFIX,
     GAPS_SUFFIX,
     INDEX_SUFFIX,
+    INT32_MAX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     join,
     segment_name,
 )
+from pyreplog.log.legacy import LegacyPrefix
 from pyreplog.log.transaction_index import AbortedRange, format_aborted
 from pyreplog.ports import Disk, File
 from pyreplog.record import MAGIC_POSITION, compress, decompress, size_of
@@ -142,7 +144,7 @@ class Cleaner:
             for source in sources:
                 self._transactions.add_aborted(source.aborted)
                 self._copy(source, writer)
-            before = max((-1 if one.gaps is None else one.gaps.dropped_tombstone for one in sources), default=-1)
+            before = max((one.dropped_tombstone for one in sources), default=-1)
             cleaner = self._made
             cleaned = writer.finish(max(before, cleaner.dropped_tombstone), self._transactions.take_index())
         except BaseException:
@@ -240,6 +242,10 @@ class Cleaner:
         position, size = 0, _CHUNK_SIZE
         file = self._disk.open(source.path)
         try:
+            if source.old:
+                position = self._walk_old(source, file, walk, other)
+                if position < 0:
+                    return False
             while position < source.size:
                 self._go_on()
                 data = file.read_at(position, min(size, source.size - position))
@@ -263,6 +269,26 @@ class Cleaner:
             raise _damaged(source, walk, position, f"the segment ends at offset {end}, not at {source.end_offset}")
         return True
 
+    def _walk_old(
+        self, source: CleanSource, file: File, walk: BatchWalk, other: Callable[[RecordBatch, memoryview], bool]
+    ) -> int:
+        """Walk the messages of Kafka before 0.11 at the begin of ``source``, as batches of today's format. Return
+        their size in bytes; -1 if the map is full. Raises :class:`CorruptLogError`."""
+        try:
+            prefix = LegacyPrefix(lambda: file, source.size, source.base_offset)
+            for data in prefix.batches():
+                self._go_on()
+                batch = RecordBatch(data)
+                if not other(batch, memoryview(data)):
+                    return -1
+                walk.step(0, batch.next_offset)
+        except CorruptLogError:
+            raise
+        except CorruptError as error:
+            raise _damaged(source, walk, 0, error.reason) from None
+        self._bytes_read += prefix.end
+        return prefix.end
+
     def _walk_chunk(
         self,
         walk: BatchWalk,
@@ -281,9 +307,9 @@ class Cleaner:
                 return True
             at = walk.position
             if data[at + MAGIC_POSITION] < 2:
-                raise ConfigError(
-                    f"{self.plan.directory} has messages of Kafka before 0.11, which are not compacted: import it into"
-                    " a new log"
+                raise CorruptError(
+                    f"magic {data[at + MAGIC_POSITION]}: a message in the format of Kafka before 0.11 that is damaged,"
+                    " or behind newer batches"
                 )
             batch = RecordBatch(data, at)
             if not other(batch, data[at : at + batch.size]):
@@ -334,6 +360,11 @@ class _SegmentFiles:
         """Append whole batches."""
         if not batches:
             return
+        if self._position + len(batches) > INT32_MAX:  # old messages grow
+            raise ConfigError(
+                f"segment {self._base} of {self._directory} has messages of Kafka before 0.11, and would be larger than"
+                " 2 GiB in today's format: import it into a new log"
+            )
         self._files[0].write_at(self._position, [batches])
         self._position += len(batches)
         pairs, self._next_offset = find_gaps(batches, self._next_offset)

@@ -7,12 +7,15 @@ log's lock. It has all that a pass needs to know of the log, so that the pass it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
 from pyreplog.log.gaps import Gaps
 from pyreplog.log.layout import INT32_MAX
 from pyreplog.log.transaction_index import AbortedRange
+
+_OLD_GROWTH: Final = 2
+"""A message of Kafka before 0.11 becomes at most about so many times as large in today's format."""
 
 
 class CleanSource(NamedTuple):
@@ -33,6 +36,10 @@ class CleanSource(NamedTuple):
     """The recorded gaps. None: the log may have any gaps."""
     aborted: Sequence[AbortedRange]
     """The aborted transactions that reach into the segment."""
+    dropped_tombstone: int = -1
+    """The highest offset of a tombstone that earlier passes dropped from the segment; -1 for none."""
+    old: bool = False
+    """Whether it begins with messages of Kafka before 0.11, which grow as they are converted."""
 
 
 class CleaningPlan(NamedTuple):
@@ -83,7 +90,7 @@ class CleaningPlan(NamedTuple):
         for source in self.sources:
             if source.base_offset >= end_offset:
                 break
-            size += source.size
+            size += _OLD_GROWTH * source.size if source.old else source.size
             index_size += source.index_size
             time_index_size += source.time_index_size
             if (
@@ -96,5 +103,6 @@ class CleaningPlan(NamedTuple):
                 groups[-1].append(source)
             else:
                 groups.append([source])
-                size, index_size, time_index_size = source.size, source.index_size, source.time_index_size
+                size = _OLD_GROWTH * source.size if source.old else source.size
+                index_size, time_index_size = source.index_size, source.time_index_size
         return groups

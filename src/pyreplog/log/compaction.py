@@ -30,6 +30,7 @@ from pyreplog.log.layout import (
     join,
     segment_name,
 )
+from pyreplog.log.legacy import begins_legacy
 from pyreplog.log.segment_writer import INTERRUPTING, SegmentWriter
 from pyreplog.log.truncation import LogTruncator
 from pyreplog.log.validator import first_unkeyed
@@ -97,6 +98,8 @@ class LogCompactor(LogTruncator):
             newest_ms=segment.largest_timestamp(),
             gaps=segment.gaps if dense else None,
             aborted=tuple(self.producers.aborted(segments, segment.base_offset, end)),
+            dropped_tombstone=segment.gaps.dropped_tombstone if self._mark.state.compacted else -1,
+            old=not dense and segment.size > 0 and begins_legacy(segment.file, segment.size),
         )
 
     def first_unkeyed(self) -> int:

@@ -9,10 +9,10 @@ format v2 (:mod:`pyreplog.record`). Indexes cover only the batches behind the pr
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from pyreplog._core import whole_batches
+from pyreplog._core import HEADER_SIZE, RecordBatch, whole_batches, write_header
 from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.layout import INT64_MAX, SCAN_CHUNK_SIZE
 from pyreplog.ports import File
@@ -20,11 +20,14 @@ from pyreplog.record import (
     MAGIC_POSITION,
     SIZE_UP_TO_MAGIC,
     LegacyMessage,
+    compress,
     convert_legacy,
     legacy_batches,
     shallow_messages,
 )
+from pyreplog.values import TimestampType
 
+_LOG_APPEND_TIME_BIT: Final = 0x08
 _GROUP_SIZE: Final = 64 << 10
 _MESSAGE_SIZE_MAX: Final = 64 << 20
 """A message with a larger size field counts as damaged."""
@@ -103,6 +106,20 @@ class LegacyPrefix:
         data = memoryview(b"".join(parts))
         return position, data[: whole_batches(data, INT64_MAX, size_max)]
 
+    def batches(self) -> Iterator[bytes]:
+        """Yield all records as batches that may be stored, in order, each group with the codec of its messages.
+
+        Raises :class:`CorruptLogError` for messages that have changed since the walk, :class:`CorruptError` for a
+        compressed message that is malformed.
+        """
+        for slot, group in enumerate(self._groups):
+            found, damage = self._convert(slot, self._last_offsets[slot - 1] + 1 if slot else self._first, INT64_MAX)
+            if damage is not None:
+                raise damage
+            codec = shallow_messages(self._bytes(group))[0][0].codec
+            for batch in legacy_batches(found):
+                yield _stored(batch, codec)
+
     def position_of(self, offset: int) -> int | None:
         """Return the position of the message that holds ``offset`` or comes next; None if it lies behind the
         prefix."""
@@ -170,6 +187,16 @@ def begins_legacy(file: File, size: int) -> bool:
     """Return whether the first message of ``file`` is in an old format, or may be."""
     head = file.read_at(0, min(size, SIZE_UP_TO_MAGIC))
     return len(head) == SIZE_UP_TO_MAGIC and head[MAGIC_POSITION] <= 1
+
+
+def _stored(batch: RecordBatch, codec: int) -> bytes:
+    """Return ``batch``, which was made of old messages, as Kafka stores it: compressed by ``codec``, and without the
+    mark of records that have no kind of timestamp. Its leader epoch stays -1."""
+    data = bytearray(batch.data[:HEADER_SIZE])
+    data += compress(codec, batch.payload) if codec else batch.payload
+    attributes = codec | (_LOG_APPEND_TIME_BIT if batch.timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+    write_header(data, batch.record_count, attributes, batch.base_timestamp, batch.max_timestamp)
+    return bytes(data)
 
 
 def _rising(messages: list[LegacyMessage], before: int, last: int) -> list[LegacyMessage]:

@@ -153,7 +153,10 @@ class LogReading:
         if number >= 0:
             if start <= number < end and (found := next(records(view, number, number + 1), None)) is not None:
                 return found
-            raise NoRecordError(f"offset {number} of {self._name} has no record: it holds offsets {start} to {end - 1}")
+            why = f"it holds offsets {start} to {end - 1}"
+            if start <= number < end:
+                why = "it is a gap, as compaction and transactions leave them"
+            raise NoRecordError(f"offset {number} of {self._name} has no record: {why}")
         low = end
         while low > start:
             low = max(start, end - 2 * (end - low) if low < end else end + number)

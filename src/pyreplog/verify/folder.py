@@ -21,6 +21,7 @@ from pyreplog.verify.gaps import recorded_gaps
 from pyreplog.verify.states import Slot, Unreadable
 
 STATE_SIZE_MAX: Final = 64 << 20
+GAPS_SIZE_MAX: Final = 512 << 20
 PUT_BACK: Final = "nothing to do: the next opening for writing restores it from the mark, which has a checksum"
 MADE_ANEW: Final = "nothing to do: it is rebuilt from the batches when the log is next opened for writing"
 _SMALL_TRIES: Final = 10
@@ -83,7 +84,7 @@ def read_file(disk: Disk, path: str, book: Report | None = None) -> bytes | None
         file = disk.open(path)  # not looked at before: a link that leads nowhere is something, too
         try:
             size = file.size()
-            if size > STATE_SIZE_MAX:
+            if size > (GAPS_SIZE_MAX if ".gaps" in path[-len(".gaps.swap") :] else STATE_SIZE_MAX):
                 raise Unreadable(f"{size} bytes are too many for such a file")
             data = bytes(file.read_at(0, size))
         finally:

@@ -65,6 +65,61 @@ def test_import_resumes(replog: Replog, tmp_path: Path, stop: int, monkeypatch: 
     assert len(values_of(replog, path)) == 8000
 
 
+@pytest.mark.parametrize("stop", [0, 1, 700, 999, 1000, 2500, 2999])
+def test_an_import_into_a_compacted_log_resumes(
+    replog: Replog, tmp_path: Path, stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after any number of rows, and the log compacted before it goes on: each row has the offset that it
+    would have without the stop."""
+    file = rows_file(tmp_path / "a.ndjson", 3000)
+    with file.open("a") as rows:
+        rows.writelines(json.dumps({"value": None, "key": str(number % 7)}) + "\n" for number in range(3000, 3003))
+    path = tmp_path / "log"
+    config = {"cleanup.policy": "compact", "segment.bytes": 4096, "delete.retention.ms": 0}
+    pyreplog.open_log(path, config=config, durability="os").close()
+
+    def stopping(batch: list[Row], source: Source, target: RowTarget, resume: Resume | None) -> None:
+        nonlocal stop
+        if part := batch[:stop]:
+            target.append(part)  # and its place is never noted
+        stop -= len(part)
+        if not stop:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(importing, "_write", stopping)
+        assert replog("import", path, file, "--resume").code == 130
+    with pyreplog.open_log(path) as log:
+        for _ in range(3):
+            log.compact()
+    done = replog("import", path, file, "--resume")
+    assert done.code == 0, done.err
+    with pyreplog.open_log(path, "r") as reader:
+        assert reader.end_offset == 3003
+        assert {record.key: record.offset for record in reader} == {b"%d" % (n % 7): n for n in range(2996, 3003)}
+        assert {record.value for record in reader.read(3000)} == {None}
+    assert replog("import", path, file, "--resume").out == "already imported: 3,003 records, nothing to do\n"
+
+
+def test_an_import_does_not_resume_behind_records_of_another_program(replog: Replog, tmp_path: Path) -> None:
+    """Also if compaction removed some of them: a row that is gone has a later row of its key, or is a tombstone."""
+    path, bad = tmp_path / "log", rows_file(tmp_path / "bad.ndjson", 10)
+    bad.write_text(bad.read_text() + "nonsense\n")
+    config = {"cleanup.policy": "compact", "delete.retention.ms": 0}
+    pyreplog.open_log(path, config=config, durability="os").close()
+    assert replog("import", path, bad, "--resume").code == 1
+    more = rows_file(tmp_path / "more.ndjson", 30).read_text().splitlines(keepends=True)
+    bad.write_text("".join(more[:20]))
+    with pyreplog.open_log(path) as log:
+        for number in range(12):
+            log.append(b"other" if number < 6 else None, key=b"x%d" % (number % 6))
+        for _ in range(3):
+            log.compact()
+    done = replog("import", path, bad, "--resume")
+    assert done.code == 1
+    assert "another program appended after the import was stopped" in done.err
+
+
 def test_import_does_not_resume_into_the_unknown(replog: Replog, tmp_path: Path) -> None:
     """Other files, or somebody else's records since: refused with what to do."""
     file = rows_file(tmp_path / "a.ndjson", 10)

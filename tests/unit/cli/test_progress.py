@@ -70,6 +70,17 @@ def test_piped_it_shows_nothing_unless_asked(replog: Replog, words: list[str], l
     assert line.partition(" ")[0] in replog(*words, "--progress").err
 
 
+def test_offsets_without_a_record_count_as_passed() -> None:
+    """In a compacted log the share is that of the offsets; how many records there are in all is not known."""
+    stream = Terminal()
+    progress = ProgressBar("read", total=300, stream=stream, clock=itertools.count().__next__)
+    progress.begin(0)
+    progress.add(1, 1)
+    assert "read 1 of 300 (0 %) records" in stream.getvalue()
+    progress.add(2, 240)
+    assert "read 3 (80 %) records" in stream.getvalue()
+
+
 def test_records_on_a_terminal_are_progress_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where what is printed is looked at, no second line moves about in it."""
     monkeypatch.setattr(sys, "stdout", Terminal())
