@@ -105,6 +105,7 @@ from pyreplog.values import (
     RecordMetadata,
     RecoveryProgress,
     TimestampType,
+    TopicCompaction,
     TopicPartition,
 )
 
@@ -248,6 +249,7 @@ __all__ = [
     "StorageNotFoundError",
     "StoragePermissionError",
     "TimestampType",
+    "TopicCompaction",
     "TopicDescription",
     "TopicExistsError",
     "TopicPartition",

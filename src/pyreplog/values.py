@@ -6,6 +6,7 @@ core.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -24,6 +25,7 @@ __all__ = [
     "QueueStats",
     "RecoveryProgress",
     "TimestampType",
+    "TopicCompaction",
     "TopicPartition",
 ]
 
@@ -160,6 +162,32 @@ class Compaction(NamedTuple):
     """The highest offset of a tombstone that was dropped because its time was over; -1: none was."""
     segments_read: int = 0
     segments_written: int = 0
+
+    def followed_by(self, other: Compaction) -> Compaction:
+        """Return the result of this compaction and ``other``, the next one of the same log, together."""
+        return Compaction(
+            self.start_offset,
+            other.end_offset,
+            self.bytes_read + other.bytes_read,
+            self.bytes_written + other.bytes_written,
+            self.records_read + other.records_read,
+            self.records_kept + other.records_kept,
+            self.unkeyed_dropped + other.unkeyed_dropped,
+            max(self.dropped_tombstone, other.dropped_tombstone),
+            self.segments_read + other.segments_read,
+            self.segments_written + other.segments_written,
+        )
+
+
+class TopicCompaction(NamedTuple):
+    """The result of a compaction of a topic: of each replica in this process."""
+
+    topic: str
+    partitions: Mapping[int, Mapping[int, Compaction]]
+    """By partition, then by the node that has the replica."""
+    skipped: Mapping[int, Mapping[int, str]]
+    """The replicas that were not compacted, by partition and node, with the reason: the node is down, or the copy is
+    damaged."""
 
 
 class LogStats(NamedTuple):

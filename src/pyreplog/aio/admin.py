@@ -10,7 +10,7 @@ from pyreplog.aio.calls import ThreadCalls
 from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
 from pyreplog.runtime import ClusterDescription, GrownTopic, NewTopic, Placement, TopicDescription
-from pyreplog.values import QuorumInfo
+from pyreplog.values import QuorumInfo, TopicCompaction
 
 __all__ = ["Admin"]
 
@@ -82,6 +82,10 @@ class Admin:
         """Change the cluster's defaults of topic settings; return all that it has been given. See
         :meth:`pyreplog.Admin.alter_cluster_config`."""
         return await self._calls.read(self._admin.alter_cluster_config, config, timeout=timeout)
+
+    async def compact(self, topic: str, *, timeout: float | None = None) -> TopicCompaction:
+        """Keep only the newest record of each key in a compacted topic. See :meth:`pyreplog.Admin.compact`."""
+        return await self._calls.read(self._admin.compact, topic, timeout=timeout)
 
     async def describe_cluster(self) -> ClusterDescription:
         """Return the nodes with their states, and the cluster's defaults."""

@@ -53,6 +53,8 @@ class OffsetCheckpoints:
         self._written: dict[str, tuple[int, dict[TopicPartition, int]]] = {}
         # The files that were there at the start.
         self._named: set[str] = set()
+        # The ends of compacted records of logs that are not open.
+        self._unopened: dict[TopicPartition, int] = {}
         # Partitions that do not exist here but may have an entry.
         self._absent: set[TopicPartition] = set()
 
@@ -69,6 +71,20 @@ class OffsetCheckpoints:
             except CorruptError as error:
                 self._notes.append(f"{name} is damaged and was ignored: {error}")
         self._absent = set[TopicPartition]().union(*self._kept.values())
+
+    def read_cleaned_ends(self) -> None:
+        """Read the ends of compacted records, for logs that are opened later. No other file has facts that a summary
+        lacks."""
+        try:
+            self._unopened = read_offsets(self._disk, join(self._path, CLEANER_NAME))
+        except CorruptError as error:
+            self._notes.append(f"{CLEANER_NAME} is damaged and was ignored: {error}")
+        if self._unopened:
+            self._named.add(CLEANER_NAME)
+
+    def take_cleaned_end(self, key: TopicPartition) -> int:
+        """Return the end of the compacted records of a log that is being opened; 0 if it was not compacted."""
+        return self._unopened.pop(key, 0)
 
     def __contains__(self, key: object) -> bool:
         """Return whether a file named the partition ``key`` when it was read."""
@@ -94,13 +110,15 @@ class OffsetCheckpoints:
         more."""
         for name, value_of in _VALUES.items():
             value = value_of(state)
+            if name == CLEANER_NAME and value is None:
+                value = self._unopened.pop(key, None)
             if value is not None:
                 self._kept[name][key] = value
 
     def forget(self, key: TopicPartition) -> None:
         """Drop the entries of ``key``, which is removed. The files have them until the next
         write."""
-        for kept in self._kept.values():
+        for kept in (*self._kept.values(), self._unopened):
             kept.pop(key, None)
         self._absent.add(key)
 
@@ -159,7 +177,7 @@ class OffsetCheckpoints:
             return  # most roots have no compacted log
         values.update(self._kept[name])
         for key, body in logs.summaries().items():
-            value = value_of(decode_body(body))
+            value = self._unopened.get(key) if name == CLEANER_NAME else value_of(decode_body(body))
             if value is not None:
                 values[key] = value
         write_offsets(self._disk, join(self._path, name), values)

@@ -105,18 +105,29 @@ class LogCompactor(LogTruncator):
     def first_unkeyed(self) -> int:
         """Return the offset of the first record without a key; -1 if there is none. Reads the whole log. Raises
         :class:`CorruptLogError` for damage."""
-        segments, at = self._segments, self.start_offset
-        while at < self.end_offset:
-            data = segments.read(at, READ_CHUNK_SIZE_MAX, self.end_offset, self._contiguity)
-            if data is None:
-                break
-            for batch in split(data):
-                batch.check_crc()
-                found = first_unkeyed(batch)
-                if found >= self.start_offset:
-                    return found
-                at = batch.next_offset
-        return -1
+        found, at = -1, self.start_offset
+        while found < 0 and at < self.end_offset:
+            found, at = self.find_unkeyed(at)
+        return found
+
+    def find_unkeyed(self, start: int) -> tuple[int, int]:
+        """Return the offset of the first record without a key among some records from ``start`` on, at least one batch
+        (-1: none), and the offset at which to go on. It is the log's end after the last record.
+
+        Raises :class:`CorruptLogError` for damage.
+        """
+        at = max(start, self.start_offset)
+        data = None
+        if at < self.end_offset:
+            data = self._segments.read(at, READ_CHUNK_SIZE_MAX, self.end_offset, self._contiguity)
+        if data is None:
+            return -1, self.end_offset
+        for batch in split(data):
+            batch.check_crc()
+            found = first_unkeyed(batch)
+            if found >= at:
+                return found, batch.next_offset
+        return -1, batch.next_offset
 
     @property
     def dropped_tombstone(self) -> int:
@@ -219,6 +230,12 @@ class LogCompactor(LogTruncator):
     def _swap(self, cleaned: CleanedSegment, sources: list[SegmentWriter]) -> None:
         disk, directory = self.disk, self.directory
         names = [segment_name(cleaned.base_offset, suffix) for suffix in cleaned.suffixes]
+        mine = {name + CLEANED_SUFFIX for name in names}
+        for name in disk.list(directory):
+            # A pass that was given up may have left it. An opening would take it for a part of this
+            # swap that is missing, and drop the new segment.
+            if name.endswith(CLEANED_SUFFIX) and name not in mine:
+                disk.remove(join(directory, name))
         for name in names:
             disk.rename(join(directory, name + CLEANED_SUFFIX), join(directory, name + SWAP_SUFFIX))
         self._sync_directory()

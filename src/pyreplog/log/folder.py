@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pyreplog.errors import CorruptError
+from pyreplog.errors import CorruptError, StorageNotFoundError
 from pyreplog.log.gaps import read_gaps
 from pyreplog.log.layout import (
     CLEANED_SUFFIX,
@@ -101,7 +101,13 @@ def apply_plan(disk: Disk, directory: str, plan: FolderPlan) -> None:
         disk.sync_directory(directory)
     for names in (plan.drop, plan.remove):
         for name in names:
-            disk.remove(join(directory, name))
+            try:
+                disk.remove(join(directory, name))
+            except StorageNotFoundError:
+                # A pass of compaction that is given up, because its node ended, removes its own
+                # files.
+                if not name.endswith(CLEANED_SUFFIX):
+                    raise
         # Power loss keeps an arbitrary subset of unsynced changes. An old segment must not return
         # beside its replacements.
         if names:

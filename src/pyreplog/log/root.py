@@ -246,7 +246,9 @@ class LogRoot:
 
     def _open_logs(self, summaries: dict[TopicPartition, bytes], recovery: RecoveryOptions) -> None:
         names = self.disk.list(self.path)
+        checkpoints = self._checkpoints
         if summaries:
+            checkpoints.read_cleaned_ends()
             known = {directory_name(*key): key for key in summaries}
             for name in names:
                 if name in known:
@@ -254,7 +256,6 @@ class LogRoot:
             names = [name for name in names if name not in known]
         if self.clean and not any(parse_directory_name(name) for name in names):
             return
-        checkpoints = self._checkpoints
         checkpoints.read()
         for name in names:
             found = self._folders.find(name, checkpoints, ours=self._lifetime.adopting == NOTHING)
@@ -302,6 +303,7 @@ class LogRoot:
                 if self.on_damaged is not None:
                     self.on_damaged(key, error)
             raise
+        log.cleaned_end = self._checkpoints.take_cleaned_end(key)
         self.logs[key] = log
         if unloaded.on_load is not None:
             unloaded.on_load(log)

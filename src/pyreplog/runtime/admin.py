@@ -28,8 +28,10 @@ from pyreplog.runtime.descriptions import TopicDescription, description_of
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
+from pyreplog.runtime.key_check import KeyCheck
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.topic_changes import TopicChanges
+from pyreplog.runtime.topic_compactor import TopicCompactor
 from pyreplog.values import QuorumInfo
 from pyreplog.wire import (
     NO_ERROR,
@@ -59,6 +61,7 @@ class Admin(TopicChanges, ClientFace[Machine]):
         make: Callable[[], tuple[Machine, DrivenMachine]],
         nodes: NodeGroup,
         on_change: Callable[[str | None], None],
+        compactor: TopicCompactor,
     ) -> None:
         """Called by the cluster only. ``make`` returns the machine; it is called again after an interruption.
         ``on_change`` is called after a topic (None: any) has other partitions or settings."""
@@ -67,6 +70,8 @@ class Admin(TopicChanges, ClientFace[Machine]):
         self._make = make
         self._nodes = nodes
         self._on_change = on_change
+        self._compactor = compactor
+        self._key_check = KeyCheck(driver, nodes)
         self._broker_count = len(nodes.brokers)
         self._current = make()
 

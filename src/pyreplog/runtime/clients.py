@@ -24,6 +24,7 @@ from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.send_functions import NO_FUNCTIONS, SendFunctions
+from pyreplog.runtime.topic_compactor import TopicCompactor
 from pyreplog.system import is_interruption
 
 __all__ = ["Clients"]
@@ -79,9 +80,9 @@ class Clients:
         assert self._admin is not None, "opened with the cluster"
         return self._admin
 
-    def open_admin(self, nodes: NodeGroup) -> None:
+    def open_admin(self, nodes: NodeGroup, compactor: TopicCompactor) -> None:
         """Make the admin client of a cluster with these nodes."""
-        self._admin = Admin(self._driver, self._advice, self._make_admin, nodes, self._refresh)
+        self._admin = Admin(self._driver, self._advice, self._make_admin, nodes, self._refresh, compactor)
 
     def _refresh(self, topic: str | None) -> None:
         """Let the producers and consumers learn that a topic (None: any) has other partitions or settings."""

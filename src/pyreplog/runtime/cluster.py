@@ -55,6 +55,7 @@ from pyreplog.runtime.send_functions import Partitioner, SendFunctions, Serializ
 from pyreplog.runtime.spool_applier import SpoolApplier
 from pyreplog.runtime.table import ClusterTable
 from pyreplog.runtime.table_opening import TopicTables
+from pyreplog.runtime.topic_compactor import TopicCompactor
 from pyreplog.runtime.views import ReaderView
 from pyreplog.runtime.voter_upkeep import settle_voters
 from pyreplog.spool import Spool
@@ -185,6 +186,8 @@ class Cluster:
         )
         driver.lack = controller.lack
         self._nodes = nodes = NodeGroup(path, driver, controller, self._folders)
+        # Disks of tests may not be used by two threads at once.
+        self._compactor = TopicCompactor(driver, nodes, options.clock, path, is_apart=options.disk is None)
         self._advice = Advice(
             nodes.nodes, controller.topic_names, controller.leaderless, nodes.refusals, controller.lack
         )
@@ -216,12 +219,13 @@ class Cluster:
         )
         with Recovery(f"the cluster {path!r}", options.clock, options.progress) as recovery:
             self._nodes.start(count, make_node, recovery, wait)
-        self._clients.open_admin(self._nodes)
+        self._clients.open_admin(self._nodes, self._compactor)
         self._driver.start()
         settle_voters(self._nodes, self._clients.admin, self._driver, self._folders)
         if options.disk is None:  # other processes reach only the machine's own files
             self._applier = self._make_applier()
             self._applier.start()
+        self._compactor.start()
         remember(self)
         if options.own_process:
             end_on_sigterm()
@@ -493,6 +497,7 @@ class Cluster:
                 try:
                     self._named.close()
                     self._tables.close()
+                    self._compactor.stop()
                     if self._applier is not None:
                         self._applier.stop()
                     self._clients.close(timeout)
@@ -519,6 +524,7 @@ class Cluster:
             return
         if self._applier is not None:
             self._applier.stop()
+        self._compactor.stop()
         self._driver.stop()
         self._driver.run_exclusively(self._nodes.close)
         if self._lock is not None:
@@ -540,6 +546,7 @@ class Cluster:
             f"the cluster {self._path!r} belongs to the parent process, of which this one is a fork: leave it to that"
             " one, or open another one here, in a folder of its own"
         )
+        self._compactor.forked()
         self._driver.forked(self._refusal)
 
     def _check(self) -> None:

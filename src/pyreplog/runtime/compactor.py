@@ -23,12 +23,13 @@ from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.nowait_batch import NowaitBatch
 from pyreplog.values import Compaction
 
-__all__ = ["Compactor"]
+__all__ = ["BACKOFF_S", "ONE_PASS", "Compactor"]
 
 BACKOFF_S: Final = 15.0
 """The pause between two looks whether a pass is due (Kafka's ``log.cleaner.backoff.ms``)."""
 
-_ONE_PASS: Final = threading.Lock()
+ONE_PASS: Final = threading.Lock()
+"""Held during a pass."""
 
 
 class Compactor:
@@ -108,7 +109,7 @@ class Compactor:
             if done is None:
                 assert total is not None, "the first pass always runs"
                 return total
-            total = done if total is None else _sum(total, done)
+            total = done if total is None else total.followed_by(done)
             # A full map ends a pass early. Without progress the rest cannot be compacted now.
             if done.end_offset >= end or done.end_offset <= done.start_offset:
                 return total
@@ -116,7 +117,7 @@ class Compactor:
     def _pass(self, is_wanted: Callable[[Log], bool]) -> Compaction | None:
         """Make one pass if ``is_wanted`` says so of the log; else return None. As much as the map of keys allows."""
         fence = self._fence
-        with _ONE_PASS:
+        with ONE_PASS:
             with fence.lock.enter():
                 fence.check()
                 fence.repair()
@@ -155,18 +156,3 @@ class Compactor:
     def _go_on(self) -> None:
         if self._stopping:
             raise ClosedError(f"{self._fence.name} is being closed: compaction stopped, and the log is as it was")
-
-
-def _sum(one: Compaction, other: Compaction) -> Compaction:
-    return Compaction(
-        one.start_offset,
-        other.end_offset,
-        one.bytes_read + other.bytes_read,
-        one.bytes_written + other.bytes_written,
-        one.records_read + other.records_read,
-        one.records_kept + other.records_kept,
-        one.unkeyed_dropped + other.unkeyed_dropped,
-        max(one.dropped_tombstone, other.dropped_tombstone),
-        one.segments_read + other.segments_read,
-        one.segments_written + other.segments_written,
-    )

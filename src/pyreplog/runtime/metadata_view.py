@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyreplog.config import INT32_MAX, batch_max, producer_batch_max
+from pyreplog.config import INT32_MAX, LogConfig, batch_max, producer_batch_max
 from pyreplog.controller import MetadataImage
 from pyreplog.runtime.driver import Driver
 from pyreplog.values import TopicPartition
@@ -76,6 +76,15 @@ class MetadataView(ABC):
             if entry is None or entry.leader != NO_LEADER:
                 return None
             return Leaderless((*entry.isr, *entry.elr), entry.replicas)
+
+        return self._driver.run_exclusively(look)
+
+    def settings_of(self, topic: str) -> LogConfig | None:
+        """Return the settings of ``topic`` in force; None if it does not exist."""
+
+        def look() -> LogConfig | None:
+            found = self.image.topic(topic)
+            return None if found is None else found.log_config
 
         return self._driver.run_exclusively(look)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyreplog.client import (
     altered_configs,
@@ -51,8 +51,11 @@ from pyreplog.runtime.descriptions import (
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
+from pyreplog.runtime.key_check import KeyCheck, Places
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.node_group import NodeGroup
+from pyreplog.runtime.topic_compactor import TopicCompactor
+from pyreplog.values import TopicCompaction
 from pyreplog.wire import (
     NO_ERROR,
     RESOURCE_BROKER,
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TopicChanges"]
 
+_POLICY: Final = "cleanup.policy"
 _DEFAULTS = LogConfig().to_mapping(whole=True)
 
 
@@ -89,6 +93,8 @@ class TopicChanges:
     _advice: Advice
     _nodes: NodeGroup
     _broker_count: int
+    _compactor: TopicCompactor
+    _key_check: KeyCheck
     _on_change: Callable[[str | None], None]
     """Called after a topic (None: any) has other partitions or settings."""
 
@@ -138,7 +144,7 @@ class TopicChanges:
         else:
             _advise(name, wanted.texts)
         self._nodes.await_topic(name, count, patience)
-        return self.describe(name)
+        return self._made_known(self.describe(name))
 
     def create_topics(
         self,
@@ -222,7 +228,13 @@ class TopicChanges:
             return _exists(asked.name) if isinstance(error, TopicExistsError) else error
         _advise(asked.name, wanted.texts)
         self._nodes.await_topic(asked.name, wanted.partition_count, patience)
-        return self.describe(asked.name)
+        return self._made_known(self.describe(asked.name))
+
+    def _made_known(self, made: TopicDescription) -> TopicDescription:
+        """Have a new topic compacted, if its settings say so, and return it."""
+        if made.config.get(_POLICY, _DEFAULTS[_POLICY]) != _DEFAULTS[_POLICY]:
+            self._compactor.settings_changed()
+        return made
 
     def _wanted(self, new: NewTopic) -> _CheckedTopic:
         name, partitions, replication_factor, config, placement = new
@@ -313,20 +325,25 @@ class TopicChanges:
         can be changed but ``durability``, which says what the acknowledgements of the topic's records meant.
         ``timeout``: seconds to wait for the nodes.
 
-        Raises ConfigError for an unknown or wrong setting, UnknownTopicError, InvalidTopicError for an internal topic,
-        and TimeoutError: the settings are changed then, and the nodes go on.
+        A topic that becomes compacted is read as a whole first: with a record without a key it is refused, unless
+        ``compact.unkeyed`` is ``drop``.
+
+        Raises ConfigError for an unknown or wrong setting, and for such a record; UnknownTopicError, InvalidTopicError
+        for an internal topic, and TimeoutError: the settings are changed then, and the nodes go on.
         """
         check_name(topic)
         _check_public(topic, "changed", "only pyreplog itself changes it")
         texts = _checked_changes(config)
         patience = _patience(timeout)
         if texts:
+            reached = self._key_check.check(topic, texts)
             try:
                 self._answer(lambda machine: machine.change(altered_configs(RESOURCE_TOPIC, topic, texts)), patience)
             except UnknownTopicError:
                 raise self._advice.unknown_topic(topic) from None
             self._nodes.await_metadata(f"the settings of topic {topic!r} are changed", patience)
             self._on_change(topic)
+            self._settle_compaction(texts, reached)
         now = self.describe(topic)
         if texts:
             _advise(topic, now.config)
@@ -345,10 +362,54 @@ class TopicChanges:
         texts = _checked_changes(config)
         patience = _patience(timeout)
         if texts:
+            reached = self._key_check.check(None, texts)
             self._answer(lambda machine: machine.change(altered_configs(RESOURCE_BROKER, "", texts)), patience)
             self._nodes.await_metadata("the cluster's defaults are changed", patience)
             self._on_change(None)
+            self._settle_compaction(texts, reached)
         return self._cluster_config()
+
+    def _settle_compaction(self, texts: Mapping[str, str | None], reached: Places) -> None:
+        """Begin to compact, if these new settings say so. Warn of records without a key that came before they
+        counted."""
+        if texts.get(_POLICY, _DEFAULTS[_POLICY]) == _DEFAULTS[_POLICY]:
+            return
+        self._compactor.settings_changed()
+        for partition, offset in self._key_check.find_later(reached).items():
+            LOGGER.warning(
+                "%s got a record without a key at offset %d while the topic became compacted: it stays, unless"
+                " compact.unkeyed is 'drop'",
+                partition,
+                offset,
+            )
+
+    def compact(self, topic: str, *, timeout: float | None = None) -> TopicCompaction:
+        """Keep only the newest record of each key in a compacted topic, of all that is committed now, and return the
+        counts of each replica.
+
+        It happens by itself when ``min.cleanable.dirty.ratio`` asks for it. Each replica's segment that is being
+        written is closed first. Replicas are compacted one after another, while appends and reads go on. Records keep
+        their offsets, so offsets are missing from then on. The replicas of a node that is down or paused, and damaged
+        ones, are named in ``skipped``. ``timeout``: seconds to wait.
+
+        Raises UnknownTopicError, ConfigError for a topic that is not compacted by its settings, and TimeoutError: the
+        compaction goes on then.
+        """
+        check_name(topic)
+        seconds = check_seconds("timeout", timeout)
+        # Without a majority of the voters the nodes here compact by the settings that they know.
+        config = self._nodes.controller.settings_of(topic)
+        if config is None:
+            raise self._advice.unknown_topic(topic)
+        if not config.compacts:
+            raise ConfigError(
+                f"{topic!r} has cleanup.policy={config.cleanup_policy}:"
+                f" alter_config({topic!r}, {{'cleanup.policy': 'compact'}}) makes it compacted"
+            )
+        found = self._compactor.compact(topic, seconds)
+        if found is None:
+            raise TimeoutError(f"topic {topic!r} is not compacted after {timeout:g} s; that goes on in the background")
+        return found
 
     def describe_cluster(self) -> ClusterDescription:
         """The nodes with their states, the node whose controller decides, and the cluster's defaults."""

@@ -73,6 +73,20 @@ def life(disk: SimDisk, kept: list[Kept]) -> None:
     append(log, kept, 1)
 
 
+def life_with_leftovers(disk: SimDisk, kept: list[Kept]) -> None:
+    """As :func:`life` of one pass, but the folder has a file of an earlier pass that was given up."""
+    root = open_root(disk)
+    log = root.create_log(KEY.topic, KEY.partition, OTHER_ID, CONFIG)
+    log.become_leader(0)
+    append(log, kept, 8)
+    left = disk.create(f"{log.directory}/{0:020d}.txnindex.cleaned")
+    left.sync()
+    left.close()
+    disk.sync_directory(log.directory)
+    compact(log)
+    append(log, kept, 1)
+
+
 def check(disk: SimDisk, kept: Sequence[Kept]) -> None:
     """What is left opens, has the newest record of each key, is whole, and can be compacted again."""
     root = open_root(disk, 77)
@@ -111,6 +125,11 @@ def test_a_pass_survives_a_crash_at_every_call(share: int) -> None:
         life, check, seed=SEED, damages=2, every=share, first=1 + SEED % share, known=set(), replay=REPLAY
     )
     assert report.states
+
+
+def test_leftovers_of_a_pass_that_was_given_up_cost_nothing() -> None:
+    """An opening takes a ``.cleaned`` file for a part of a swap that is missing, and drops the ``.swap`` files."""
+    crash_points(life_with_leftovers, check, seed=1, damages=1, every=2, first=120, compound=0, known=set())
 
 
 @pytest.mark.parametrize("share", [pytest.param(1, marks=pytest.mark.soak), 67])

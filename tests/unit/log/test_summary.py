@@ -20,6 +20,7 @@ from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import Log, LogRoot, UnloadedLog
 from pyreplog.log.clean_shutdown import read_farewell
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, MARK_NAME, SUMMARIES_NAME
+from pyreplog.log.snapshot import read_offsets
 from pyreplog.log.summary import NEVER_MS, Summary, checked, decode_body, decode_key, encode_body, encode_key, sealed
 from pyreplog.testing import SimClock
 from pyreplog.testing.disk import SimDisk
@@ -46,6 +47,30 @@ def fill(place: Place, seed: int = 1, **settings_: object) -> None:
             log.append_as_leader(batch(1, size=200), 3)
         log.advance_high_watermark(log.end_offset)
         log.increment_start_offset(key.partition // 4)
+    root.close()
+
+
+def test_the_ends_of_compacted_records_survive_logs_that_are_not_opened(place: Place) -> None:
+    """The summary does not have them: they come from the checkpoint, at the opening of each log, and stay in it."""
+    fill(place)
+    root = open_root(place)
+    for key in KEYS[5:8]:
+        root.logs[key].note_cleaned(key.partition - 1)
+    root.checkpoint_cleaned_ends()
+    root.close()
+    for seed in (2, 3):
+        root = open_root(place, seed)
+        assert root.logs[KEYS[6]].cleaned_end == 5
+        assert root.logs[KEYS[9]].cleaned_end == 0
+        root.logs[KEYS[6]].cleaned_end = 5
+        root.remove_log(KEYS[5])
+        root.checkpoint_cleaned_ends()
+        written = {KEYS[6]: 5, KEYS[7]: 6}
+        assert read_offsets(place.disk, place.of("root/cleaner-offset-checkpoint")) == written
+        root.close()
+        assert read_offsets(place.disk, place.of("root/cleaner-offset-checkpoint")) == written
+    root = open_root(place, 4)
+    assert root.logs[KEYS[7]].cleaned_end == 6
     root.close()
 
 
