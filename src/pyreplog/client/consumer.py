@@ -360,8 +360,15 @@ class Consumer:
         return route.leaders[partition]
 
     def _follower(self, route: TopicRoute, partition: int, leader: int) -> int:
-        """Return an in-sync replica that does not lead, or the leader if there is none."""
+        """Return an in-sync replica that does not lead, or the leader if there is none. A replica of the consumer's
+        rack comes first, even if it leads."""
         others = [node for node in route.isrs[partition] if node != leader and self._router.address(node) is not None]
+        if self.config.rack:
+            racks = self._router.racks
+            near = [node for node in others if racks.get(node) == self.config.rack]
+            if not near and racks.get(leader) == self.config.rack:
+                return leader
+            others = near or others
         return others[partition % len(others)] if others else leader
 
     def _fetch(self, fetch: FetchInFlight) -> bool:
@@ -378,7 +385,7 @@ class Consumer:
             self.config.fetch_max_wait_ms,
             self.config.fetch_min_bytes,
             [FetchTopic(topic_id, parts) for topic_id, parts in topics.items()],
-            rack_id=ANYWHERE if self.config.read_from == "follower" else "",
+            rack_id=self.config.rack or ANYWHERE if self.config.read_from == "follower" else "",
         )
         if peer is None or not self._calls.send(peer, body, lambda answer: self._fetched(fetch, answer)):
             for state, question in fetch.members:

@@ -32,6 +32,8 @@ class ConsumerConfig:
     A follower's high watermark is about a millisecond late. If a follower cannot answer, the leader
     is asked.
     """
+    rack: str = ""
+    """With ``read_from="follower"``: the rack whose replicas are asked first; "": none."""
     fetch_max_bytes: int = 1 << 20
     """The most bytes per partition and fetch (but at least one batch)."""
     max_poll_records: int = 500

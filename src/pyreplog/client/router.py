@@ -75,6 +75,8 @@ class Router:
         self._bootstrap = list(bootstrap)
         self.addresses: dict[int, Address] = {}
         """The address of each node. Read-only."""
+        self.racks: dict[int, str | None] = {}
+        """The rack of each node. Read-only."""
         self.topics: dict[str, TopicRoute] = {}
         """The known topics, by name. Read-only."""
         self._names: dict[str, str] = {}  # topic id -> name
@@ -212,6 +214,7 @@ class Router:
         self._turned_away = 0
         for broker in answer.brokers:
             self.addresses[broker.node_id] = address_of(broker)
+            self.racks[broker.node_id] = broker.rack
         leaderless = False
         for topic in answer.topics:
             leaderless |= self._take(topic)

@@ -105,6 +105,8 @@ class Lifecycle:
         feature_level: int,
     ) -> None:
         self.failure: ClusterError | None = None
+        self.rack: str | None = None
+        """The rack of the registration; None: as before."""
         self.want_shutdown = False
         self.want_fence = False
         self.fenced = True
@@ -209,6 +211,7 @@ class Lifecycle:
             root.incarnation_id,
             listeners=[Listener("PEER", self._effects.address)],
             features=[Feature(FEATURE, 0, self._feature_level)],
+            rack=self.rack,
             # LOST_DIRECTORY says that a missing copy may be damaged. Without it the copy counts as
             # never created. That is right if only a permission keeps its folder from being opened,
             # because no data is lost. Such a copy leads only if no other member has one. No new

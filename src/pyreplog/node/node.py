@@ -178,6 +178,18 @@ class Node(NodeEvents):
         return self._standing.image
 
     @property
+    def rack(self) -> str | None:
+        """The rack with which the node registers. None: the one of its last registration; "": none.
+
+        Set it before the first :meth:`poll`.
+        """
+        return self._lifecycle.rack
+
+    @rack.setter
+    def rack(self, name: str | None) -> None:
+        self._lifecycle.rack = name
+
+    @property
     def hosted(self) -> dict[PartitionKey, HostedPartition]:
         """The hosted partitions by (topic id, partition). Read-only."""
         return self._hosted

@@ -45,6 +45,7 @@ from pyreplog.runtime.named_consumer import NamedConsumer
 from pyreplog.runtime.node_disks import NodeDisks, close_disk
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
 from pyreplog.runtime.node_group import NodeGroup
+from pyreplog.runtime.node_racks import RacksAsked, checked_rack
 from pyreplog.runtime.node_roles import RolesAsked
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.quorum_folders import CLUSTER_LOCK_NAME
@@ -87,11 +88,13 @@ class Cluster:
     the cluster's folder stores the list, so the next opening needs none. ``roles``: the nodes that
     vote for the controller, such as ``{4: "controller"}``: node 4 only votes, and the nodes that are
     not named hold partitions and do not vote ("broker"); "broker,controller" does both. The folders
-    keep the roles. ``config``: every node's settings, a NodeConfig or a dict. ``own_process``: the
-    process exists for this cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the
-    main thread. ``progress`` is called while logs are recovered that were not closed cleanly, as by
-    ``open_log``. ``permissions`` and ``lock_timeout`` mean the same as for ``open_log``. ``disk``
-    (by its name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
+    keep the roles. ``racks``: the rack of each node, such as ``["a", "a", "b"]``, for all nodes or
+    none; the cluster keeps them, and a later list changes them. ``config``: every node's settings,
+    a NodeConfig or a dict. ``own_process``: the process exists for this cluster, so SIGTERM ends
+    both in order, as Ctrl-C does; call it from the main thread. ``progress`` is called while logs
+    are recovered that were not closed cleanly, as by ``open_log``. ``permissions`` and
+    ``lock_timeout`` mean the same as for ``open_log``. ``disk`` (by its name: "node-1", ...,
+    "controller") and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) if another opening still has the cluster after
     ``lock_timeout``, ConfigError if the folder is something else, StorageError if the disk refuses.
@@ -130,6 +133,7 @@ class Cluster:
         *,
         mode: Literal["a", "r"] = "a",
         roles: RolesAsked = None,
+        racks: RacksAsked = None,
         config: NodeConfig | Mapping[str, object] | None = None,
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
@@ -142,6 +146,7 @@ class Cluster:
         check_mode(mode)
         settings: OwnProcessSettings = {
             "roles": roles,
+            "racks": racks,
             "config": config,
             "disk": disk,
             "clock": clock,
@@ -217,6 +222,7 @@ class Cluster:
             config=options.config,
             trusted=self._clients.trusted,
         )
+        self._nodes.settle_racks(count, options.racks)
         with Recovery(f"the cluster {path!r}", options.clock, options.progress) as recovery:
             self._nodes.start(count, make_node, recovery, wait)
         self._clients.open_admin(self._nodes, self._compactor)
@@ -313,6 +319,7 @@ class Cluster:
         fetch_max_bytes: int = _CONSUMER.fetch_max_bytes,
         fetch_min_bytes: int = _CONSUMER.fetch_min_bytes,
         read_from: Literal["leader", "follower"] = "leader",
+        rack: str | None = None,
         timeout: float | None = ANSWER_TIMEOUT_S,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
@@ -330,11 +337,12 @@ class Cluster:
         ``fetch_max_bytes``: the most bytes of each partition in one answer (at least one batch).
         ``fetch_min_bytes``: a node waits for so many bytes (from 1), for half a second at most.
         ``read_from``: "follower" asks an in-sync follower if there is one, which is about a
-        millisecond behind. ``timeout``: how many seconds to wait for the metadata of the topics.
-        ``key_deserializer`` and ``value_deserializer`` are called with the bytes of each key and
-        value that is not None; the records are DecodedRecords with the objects that they return. If
-        one raises, the read raises DeserializationError and stays at the record. Raises
-        ConfigError, UnknownTopicError, RequestTimedOutError.
+        millisecond behind; with ``rack`` one of that rack if there is one. ``timeout``: how many
+        seconds to wait for the metadata of the topics. ``key_deserializer`` and
+        ``value_deserializer`` are called with the bytes of each key and value that is not None; the
+        records are DecodedRecords with the objects that they return. If one raises, the read raises
+        DeserializationError and stays at the record. Raises ConfigError, UnknownTopicError,
+        RequestTimedOutError.
         """
         self._check()
         functions = Deserializers(key_deserializer, value_deserializer).checked()
@@ -343,6 +351,7 @@ class Cluster:
             "fetch_max_bytes": (fetch_max_bytes, _CONSUMER.fetch_max_bytes),
             "fetch_min_bytes": (fetch_min_bytes, _CONSUMER.fetch_min_bytes),
             "read_from": (read_from, "leader"),
+            "rack": (rack, None),
             "timeout": (timeout, ANSWER_TIMEOUT_S),
         }
         check_reader_settings(name, named, others)
@@ -358,6 +367,7 @@ class Cluster:
             fetch_max_bytes=fetch_max_bytes,
             fetch_min_bytes=fetch_min_bytes,
             read_from=read_from,
+            rack=checked_rack(rack, read_from),
         )
         return self._clients.consumer(config, topics, timeout, functions)
 

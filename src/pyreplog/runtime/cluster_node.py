@@ -67,6 +67,8 @@ class ClusterNode:
         self._clock = clock
         self._config = config
         self._trusted = trusted
+        #: The rack with which it registers, if that is not the one of its last registration.
+        self._rack: str | None = None
         self._node: Node | None = None
         self._server: QuorumServer | None = None
         self._driven: DrivenMachine | None = None
@@ -293,7 +295,7 @@ class ClusterNode:
             raise
 
     def _make_node(self, root: LogRoot, disk: Disk, transport: Transport) -> Node:
-        return Node(
+        node = Node(
             root,
             disk,
             transport,
@@ -303,6 +305,8 @@ class ClusterNode:
             Random(SystemRandom().getrandbits(64)),
             trusted=self._trusted,
         )
+        node.rack = self._rack
+        return node
 
     @property
     def _machines(self) -> list[DrivenMachine]:

@@ -11,6 +11,7 @@ from pyreplog.errors import ConfigError
 from pyreplog.ports import Clock, Disk
 from pyreplog.runtime.folder_opening import check_clock, check_progress, check_together, folder_of
 from pyreplog.runtime.locking import LockWait, cluster_wait
+from pyreplog.runtime.node_racks import RacksAsked, checked_racks
 from pyreplog.runtime.node_roles import NodeRole, RolesAsked, checked_roles
 from pyreplog.system import SystemClock, SystemDisk, anchored
 from pyreplog.values import RecoveryProgress
@@ -43,6 +44,7 @@ class ClusterWriterSettings(TypedDict, total=False):
     """The settings that only the process that runs the cluster has."""
 
     roles: RolesAsked
+    racks: RacksAsked
     config: NodeConfig | Mapping[str, object] | None
     progress: Callable[[RecoveryProgress], None] | None
     lock_timeout: float | None
@@ -61,6 +63,7 @@ class OwnProcessSettings(ClusterSettings, total=False):
 _WRITER_DEFAULTS: Final[Mapping[str, object]] = {
     "nodes": None,
     "roles": None,
+    "racks": None,
     "config": None,
     "own_process": False,
     "progress": None,
@@ -75,6 +78,7 @@ class ClusterOptions(NamedTuple):
     """The folder: absolute, unless the caller brought a disk."""
     nodes: NodesAsked
     roles: Mapping[int, NodeRole] | None
+    racks: tuple[str | None, ...] | None
     config: NodeConfig
     disk: Callable[[str], Disk] | None
     """Makes a disk by its name; None: the machine's own disk."""
@@ -101,6 +105,7 @@ class ClusterOptions(NamedTuple):
             anchored(folder) if disk is None else folder,
             nodes,
             checked_roles(settings.get("roles")),
+            checked_racks(settings.get("racks")),
             checked,
             disk,
             SystemClock() if clock is None else clock,

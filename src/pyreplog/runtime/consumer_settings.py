@@ -21,6 +21,7 @@ class ConsumerSettings(TypedDict, total=False):
     fetch_max_bytes: int
     fetch_min_bytes: int
     read_from: Literal["leader", "follower"]
+    rack: str | None
     timeout: float | None
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,7 @@ from pyreplog.runtime.cluster_node import ClusterNode
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.locking import LockWait
 from pyreplog.runtime.node_folders import NodeFolders
+from pyreplog.runtime.node_racks import settled_racks
 from pyreplog.runtime.quorum_folders import quorum_lost
 from pyreplog.runtime.quorum_host import QuorumHost
 from pyreplog.runtime.recovery import Recovery
@@ -40,6 +41,7 @@ class NodeGroup:
         self._driver = driver
         self.controller = controller
         self._folders = folders
+        self._racks: dict[int, str | None] = {}
         #: ``nodes[0]`` is node 1.
         self.nodes: list[ClusterNode] = []
         #: The last error of a node that :meth:`close` closed; None: there was none.
@@ -60,6 +62,13 @@ class NodeGroup:
         folders.settle(count, nodes, controller.cluster_id)
         return count
 
+    def settle_racks(self, count: int, asked: Sequence[str | None] | None) -> None:
+        """Decide with which rack each of ``count`` nodes registers. Raises ConfigError for a wrong list."""
+        brokers = self.controller.image.brokers
+        numbers = [number for number in range(1, count + 1) if self.controller.role_of(number) != "controller"]
+        known = {number: brokers[number].rack if number in brokers else None for number in numbers}
+        self._racks = settled_racks(asked, known, count)
+
     def start(self, count: int, make: Callable[[int], ClusterNode], recovery: Recovery, wait: LockWait) -> None:
         """Start ``count`` nodes, made by ``make``, and return when each serves or has failed.
 
@@ -67,6 +76,7 @@ class NodeGroup:
         """
         for number in range(1, count + 1):
             node = make(number)
+            node._rack = self._racks[number]
             self.nodes.append(node)
             # A killed process releases its locks one after another.
             self._attempt(node, partial(wait.call, partial(node._open, recovery)), recovery)

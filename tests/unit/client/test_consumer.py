@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from pyreplog.client import Consumer, ConsumerConfig
+from pyreplog.client.router import TopicRoute
 from pyreplog.errors import (
     ClusterError,
     CorruptError,
@@ -291,6 +292,22 @@ def test_a_follower_that_cannot_answer() -> None:
         assert script.nodes == [2]
     script.answer(PartitionData(0, high_watermark=0))
     assert script.nodes == [1]
+
+
+def test_a_replica_of_the_rack_is_asked() -> None:
+    """An in-sync follower of the consumer's rack is asked, else the leader if it is there, else any follower."""
+    consumer = Script(read_from="follower", rack="b").consumer
+    router = consumer._router
+    router.addresses = {number: f"node-{number}" for number in (1, 2, 3, 4)}
+    route = TopicRoute(TOPIC, TOPIC_ID, leaders=[1], epochs=[0], isrs=[(1, 2, 3, 4)])
+    asked = []
+    for racks in ("abcd", "acbd", "bcda", "bcdb", "acda"):
+        router.racks = dict(enumerate(racks, 1))
+        asked.append(consumer._follower(route, 0, 1))
+    assert asked == [2, 3, 1, 4, 2]
+    route.isrs = [(1, 2)]
+    router.racks = dict(enumerate("acbd", 1))
+    assert consumer._follower(route, 0, 1) == 2  # node 3 is not in sync
 
 
 def test_what_was_cut_off_while_it_was_read() -> None:
