@@ -9,7 +9,15 @@ from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
 from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
-from pyreplog.runtime import ClusterDescription, GrownTopic, NewTopic, Placement, TopicDescription
+from pyreplog.runtime import (
+    ClusterDescription,
+    GrownTopic,
+    ListedPartition,
+    ListedState,
+    NewTopic,
+    Placement,
+    TopicDescription,
+)
 from pyreplog.values import QuorumInfo, TopicCompaction
 
 __all__ = ["Admin"]
@@ -103,6 +111,10 @@ class Admin:
     async def describe(self, name: str) -> TopicDescription:
         """Return one topic's partitions and settings."""
         return await self._calls.read(self._admin.describe, name)
+
+    async def list_partitions(self, state: ListedState) -> list[ListedPartition]:
+        """Return the partitions in a state. See :meth:`pyreplog.Admin.list_partitions`."""
+        return await self._calls.read(self._admin.list_partitions, state)
 
     async def describe_quorum(self) -> QuorumInfo:
         """Return the voters and the observers of the metadata log. See :meth:`pyreplog.Admin.describe_quorum`."""

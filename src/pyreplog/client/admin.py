@@ -60,6 +60,7 @@ from pyreplog.wire import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    PartitionFilter,
     RequestBody,
 )
 
@@ -251,12 +252,14 @@ class Admin:
         """Describe the nodes. The value is a DescribeClusterResponse."""
         return self._ask("description of the cluster", DescribeClusterRequest(), retriable=True)
 
-    def describe_topics(self, names: Sequence[str] = ()) -> Answer:
-        """Describe these topics (none: all): partitions, leaders, replicas, ISR, ELR.
+    def describe_topics(self, names: Sequence[str] = (), state: int = PartitionFilter.ALL) -> Answer:
+        """Describe these topics (none: all): partitions, leaders, replicas, ISR, ELR. ``state``: only
+        the partitions in this state.
 
         The value is a DescribeTopicPartitionsResponse.
         """
-        return self._ask("description of topics", DescribeTopicPartitionsRequest(list(names)), retriable=True)
+        body = DescribeTopicPartitionsRequest(list(names), state=state)
+        return self._ask("description of topics", body, retriable=True)
 
     def describe_configs(self, names: Sequence[str], kind: int = RESOURCE_TOPIC) -> Answer:
         """Describe the topics' settings. The value is a DescribeConfigsResponse. ``kind`` RESOURCE_BROKER and the name

@@ -23,6 +23,7 @@ from pyreplog.wire import (
     NO_ERROR,
     BrokerHeartbeatResponse,
     DescribeClusterResponse,
+    DescribeTopicPartitionsResponse,
     ErrorCode,
     MetadataRecord,
     MetadataResponse,
@@ -102,6 +103,8 @@ class ActiveController:
         for _, found in answers:
             if isinstance(found, DescribeClusterResponse | MetadataResponse):
                 found.controller_id = self._raft.identity.node_id
+            elif isinstance(found, DescribeTopicPartitionsResponse | BrokerHeartbeatResponse):
+                found.controller_epoch = self._raft.epoch
         self._undecided = [answer.request for answer in answers]
         error = self._append_or_undo(now_ns)
         self._undecided = []

@@ -338,6 +338,7 @@ class Controller(PartitionDecisions):
         session.alive = True
         session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)
         self._note_ends(request, now_ns)
+        self.lags.note(request.broker_id, request.replica_lags, now_ns)
         caught_up = request.current_metadata_offset >= broker.epoch
         stop = False
         if broker.fenced:
@@ -490,6 +491,7 @@ class Controller(PartitionDecisions):
         for number, partition in topic.partitions.items():
             key = (topic.topic_id, number)
             self._reports.removed(key, partition)
+            self.lags.removed(key, partition)
             self._waiting.pop(key, None)
         self._write(RemoveTopicRecord(topic.topic_id))
 

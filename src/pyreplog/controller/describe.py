@@ -6,7 +6,7 @@ The controller and every node answer these requests, each from its own image.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyreplog.controller.image import (
     ALL_DIRECTORIES,
@@ -15,8 +15,10 @@ from pyreplog.controller.image import (
     MetadataImage,
     PartitionImage,
     TopicImage,
+    effective_min_isr,
 )
 from pyreplog.controller.reassignments import list_reassignments
+from pyreplog.controller.replica_lags import ReplicaLags
 from pyreplog.log import is_internal
 from pyreplog.wire import (
     NO_ID,
@@ -47,11 +49,12 @@ from pyreplog.wire import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    PartitionFilter,
     RequestBody,
     ResponseBody,
 )
 
-__all__ = ["answer", "describe_cluster", "describe_configs", "describe_topics", "metadata"]
+__all__ = ["KnownByController", "answer", "describe_cluster", "describe_configs", "describe_topics", "metadata"]
 
 CONFIG_SOURCE_TOPIC: Final = 1
 CONFIG_SOURCE_BROKER: Final = 2
@@ -59,21 +62,32 @@ CONFIG_SOURCE_CLUSTER: Final = 3
 CONFIG_SOURCE_DEFAULT: Final = 5
 
 
+class KnownByController(NamedTuple):
+    """Facts that only the active controller has, as of ``now_ns``.
+
+    ``is_alive`` returns whether the controller hears from a broker.
+    """
+
+    is_alive: Callable[[int], bool]
+    lags: ReplicaLags
+    now_ns: int
+
+
 def answer(
-    image: MetadataImage, body: RequestBody, cluster_id: str, is_alive: Callable[[int], bool] | None = None
+    image: MetadataImage, body: RequestBody, cluster_id: str, known: KnownByController | None = None
 ) -> ResponseBody | None:
     """Return the answer to a request that only reads the image; None for any other request.
 
-    ``is_alive``: see :func:`describe_cluster`.
+    ``known`` None: the caller is not the active controller.
     """
     if isinstance(body, MetadataRequest):
         return metadata(image, body, cluster_id)
     if isinstance(body, DescribeTopicPartitionsRequest):
-        return describe_topics(image, body)
+        return describe_topics(image, body, known)
     if isinstance(body, DescribeConfigsRequest):
         return describe_configs(image, body)
     if isinstance(body, DescribeClusterRequest):
-        return describe_cluster(image, body, cluster_id, is_alive)
+        return describe_cluster(image, body, cluster_id, None if known is None else known.is_alive)
     if isinstance(body, ListPartitionReassignmentsRequest):
         return list_reassignments(image, body)
     return None
@@ -125,9 +139,12 @@ def _offline(image: MetadataImage, partition: PartitionImage) -> list[int]:
     return [member for member in partition.replicas if member not in image.brokers or image.brokers[member].fenced]
 
 
-def describe_topics(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """Answer like :func:`metadata`, with eligible leader replicas. An empty list means all
-    topics."""
+def describe_topics(
+    image: MetadataImage, request: DescribeTopicPartitionsRequest, known: KnownByController | None = None
+) -> DescribeTopicPartitionsResponse:
+    """Answer like :func:`metadata`, with eligible leader replicas and, if the active controller
+    answers, the replicas out of sync. An empty list means all topics. If the request asks for the
+    partitions in one state, topics without such partitions are left out."""
     topics = []
     for name in request.topics or list(image.topic_ids):
         topic = image.topic(name)
@@ -135,20 +152,41 @@ def describe_topics(image: MetadataImage, request: DescribeTopicPartitionsReques
             topics.append(DescribeTopicPartitionsTopic(name, NO_ID, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             continue
         partitions = [
-            DescribeTopicPartitionsPartition(
-                number,
-                one.leader,
-                one.leader_epoch,
-                one.replicas,
-                one.isr,
-                one.elr,
-                one.last_known_elr,
-                _offline(image, one),
-            )
+            _description(image, topic, number, one, known)
             for number, one in topic.partitions.items()
+            if request.state == PartitionFilter.ALL or _is_in_state(topic, one, request.state)
         ]
-        topics.append(DescribeTopicPartitionsTopic(name, topic.topic_id, partitions, is_internal=is_internal(name)))
+        if partitions or request.state == PartitionFilter.ALL:
+            topics.append(DescribeTopicPartitionsTopic(name, topic.topic_id, partitions, is_internal=is_internal(name)))
     return DescribeTopicPartitionsResponse(topics, metadata_offset=image.offset)
+
+
+def _is_in_state(topic: TopicImage, partition: PartitionImage, state: int) -> bool:
+    if state == PartitionFilter.UNDER_REPLICATED:
+        return len(partition.isr) < len(partition.replicas)
+    if state == PartitionFilter.UNDER_MIN_ISR:
+        return len(partition.isr) < effective_min_isr(topic, partition)
+    if state == PartitionFilter.AT_MIN_ISR:
+        return len(partition.isr) == effective_min_isr(topic, partition)
+    return state == PartitionFilter.OFFLINE and partition.leader == NO_LEADER
+
+
+def _description(
+    image: MetadataImage, topic: TopicImage, number: int, one: PartitionImage, known: KnownByController | None
+) -> DescribeTopicPartitionsPartition:
+    return DescribeTopicPartitionsPartition(
+        number,
+        one.leader,
+        one.leader_epoch,
+        one.replicas,
+        one.isr,
+        one.elr,
+        one.last_known_elr,
+        _offline(image, one),
+        partition_epoch=one.partition_epoch,
+        out_of_sync=() if known is None else known.lags.out_of_sync(image, (topic.topic_id, number), one, known.now_ns),
+        min_isr=effective_min_isr(topic, one),
+    )
 
 
 def describe_configs(image: MetadataImage, request: DescribeConfigsRequest) -> DescribeConfigsResponse:

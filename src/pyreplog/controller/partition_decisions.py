@@ -28,6 +28,7 @@ from pyreplog.controller.image import (
     effective_min_isr,
 )
 from pyreplog.controller.reassignments import completed
+from pyreplog.controller.replica_lags import ReplicaLags
 from pyreplog.controller.reports import ReplicaReports
 from pyreplog.controller.sessions import BrokerSessions
 from pyreplog.ports import Random
@@ -67,6 +68,8 @@ class PartitionDecisions:
         self._records: list[tuple[int, MetadataRecord]] = []
         self._reports = ReplicaReports()
         self._sessions = BrokerSessions(config.session_timeout_ms * _MS)
+        self.lags = ReplicaLags(self._sessions, self._reports)
+        """Why replicas are out of sync, for descriptions."""
 
     # -------------------------------------------------------------------------------------- records
 

@@ -180,15 +180,13 @@ class ControllerRequests:
             return controller.alter_reassignments(body)
         if isinstance(body, IncrementalAlterConfigsRequest):
             return controller.alter_configs(body)
-        return self.describe(request)
+        return self._describe(request, now_ns)
 
-    def describe(self, request: Request) -> ResponseBody | None:
+    def _describe(self, request: Request, now_ns: int) -> ResponseBody | None:
         """Answer a request that only reads the image."""
         controller = self._controller
-        return described(
-            request,
-            lambda: describe.answer(controller.image, request.body, controller.cluster_id, controller.is_alive),
-        )
+        known = describe.KnownByController(controller.is_alive, controller.lags, now_ns)
+        return described(request, lambda: describe.answer(controller.image, request.body, controller.cluster_id, known))
 
 
 def described(request: Request, answer: Callable[[], ResponseBody | None]) -> ResponseBody | None:

@@ -45,7 +45,7 @@ class ClusterView:
     by this node's clock, less the error that this clock may have.
     """
 
-    __slots__ = ("broker_epoch", "brokers", "image", "leaderless", "leased_until_ns")
+    __slots__ = ("broker_epoch", "brokers", "image", "leaderless", "leased_until_ns", "under_replicated")
 
     def __init__(self) -> None:
         self.image = MetadataImage()
@@ -56,6 +56,8 @@ class ClusterView:
         self.leased_until_ns = -1
         self.leaderless: dict[PartitionKey, HostedPartition] = {}
         """Hosted partitions without a leader: their ends are reported to the controller."""
+        self.under_replicated: dict[PartitionKey, HostedPartition] = {}
+        """Partitions that this node leads and that have a replica out of sync, by the metadata."""
 
     @property
     def includes_registration(self) -> bool:

@@ -22,6 +22,7 @@ from pyreplog.log import LogRoot
 from pyreplog.node.effects import Effects
 from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import ClusterView, HostedPartition
+from pyreplog.node.lag_reports import LagReports
 from pyreplog.ports import Address
 from pyreplog.wire import (
     NO_ERROR,
@@ -124,9 +125,10 @@ class Lifecycle:
         self._interval_ns = config.heartbeat_interval_ms * _MS
         self._lease_ns = config.session_timeout_ms * _MS * LEASE_SHARE[0] // LEASE_SHARE[1]
         self._registrations: dict[int, None] = {}
-        self._heartbeats: dict[int, tuple[int, int]] = {}
+        self._lags = LagReports(standing, config)
+        self._heartbeats: dict[int, tuple[int, int, int]] = {}
         """Correlation id of an unanswered heartbeat -> (time sent, value of ``_news`` that it
-        reported)."""
+        reported, number of its reports of lags)."""
         self._news = 0
         """Number of changes to report about copies here: ends of leaderless partitions, and
         damage."""
@@ -197,8 +199,10 @@ class Lifecycle:
                 want_fence=self.want_fence,
                 want_shut_down=self.want_shutdown,
                 partition_ends=_ends(self._standing.leaderless, self._statuses) if self._news > self._told else (),
+                replica_lags=self._lags.next(effects.now_ns),
             )
-            _remember(self._heartbeats, effects.request(self._controller, body), (effects.now_ns, self._news))
+            sent = (effects.now_ns, self._news, self._lags.number)
+            _remember(self._heartbeats, effects.request(self._controller, body), sent)
             self._plan(
                 effects.now_ns + (min(self._interval_ns, SHUTDOWN_BEAT_NS) if self.want_shutdown else self._interval_ns)
             )
@@ -262,12 +266,12 @@ class Lifecycle:
         sent = self._heartbeats.pop(message.correlation_id, None)
         if sent is None:
             return
-        sent_ns, told = sent
+        sent_ns, told, lags = sent
         if body.error_code == ErrorCode.NOT_CONTROLLER:
             self._retry_soon(self._interval_ns)
             return
         self._without_controller = 0
-        for earlier in [number for number, (at_ns, _) in self._heartbeats.items() if at_ns < sent_ns]:
+        for earlier in [number for number, (at_ns, *_) in self._heartbeats.items() if at_ns < sent_ns]:
             del self._heartbeats[earlier]  # only the newest answer counts
         if body.error_code in _REGISTER_ANEW:
             self._standing.broker_epoch = -1
@@ -280,6 +284,7 @@ class Lifecycle:
         self.fenced = body.is_fenced
         self.served = self.served or not body.is_fenced
         self._told = max(self._told, told)
+        self._lags.confirmed(lags, body.controller_epoch)
         if self._told == self._news:
             self._statuses.clear()
         if body.should_shut_down:

@@ -306,6 +306,10 @@ class MetadataListener:
         elif key not in self._standing.leaderless:
             self._standing.leaderless[key] = hosted
             self._events.leader_lost()
+        if partition.leader == self._node_id and len(partition.isr) < len(partition.replicas):
+            self._standing.under_replicated[key] = hosted
+        else:
+            self._standing.under_replicated.pop(key, None)
         self._effects.run(
             hosted,
             MetadataApplied(
@@ -417,6 +421,7 @@ class MetadataListener:
     def _stop_hosting(self, key: PartitionKey) -> HostedPartition:
         hosted = self._hosted.pop(key)
         self._standing.leaderless.pop(key, None)
+        self._standing.under_replicated.pop(key, None)
         self._effects.run(hosted, Stop())
         self._events.hosting_ended(hosted)
         return hosted

@@ -60,6 +60,7 @@ from pyreplog.replica.events import (
 )
 from pyreplog.replica.follower import Follower
 from pyreplog.replica.leader import Leader
+from pyreplog.replica.progress import Progress
 from pyreplog.replica.role import NoLeaderRole, OfflineRole, ReplicaRole
 from pyreplog.wire import ErrorCode
 
@@ -184,6 +185,11 @@ class Replica(ReplicaContext):
         lead.
         """
         return self.role.in_sync_set.maximal if isinstance(self.role, Leader) else ()
+
+    @property
+    def followers(self) -> Sequence[Progress]:
+        """The leader's view of the other replicas. Empty if this replica does not lead. Read-only."""
+        return self.role.in_sync_set.remotes if isinstance(self.role, Leader) else ()
 
     # -- the way in
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         TopicDescription,
     )
     from pyreplog.runtime.deserializers import DecodedRecord, Deserializer
+    from pyreplog.runtime.listed_partitions import LaggingReplica, ListedPartition, ListedState
     from pyreplog.runtime.metadata_repair import RebuiltMetadata, repair_metadata
     from pyreplog.runtime.named_consumer import NamedConsumer, WhatToCommit
     from pyreplog.runtime.named_position import OnDataLoss, Start
@@ -100,6 +101,9 @@ __all__ = [
     "Table",
     "Target",
     "TopicDescription",
+    "LaggingReplica",
+    "ListedState",
+    "ListedPartition",
     "apply_offline",
     "backup",
     "check_mode",
@@ -151,6 +155,7 @@ __getattr__, __dir__ = lazy_door(
         ],
         ".named_consumer": ["NamedConsumer", "WhatToCommit"],
         ".named_position": ["OnDataLoss", "Start"],
+        ".listed_partitions": ["LaggingReplica", "ListedState", "ListedPartition"],
         ".producer": ["Producer"],
         ".metadata_repair": ["RebuiltMetadata", "repair_metadata"],
         ".queue": ["Queue"],

@@ -29,6 +29,7 @@ from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.key_check import KeyCheck
+from pyreplog.runtime.listed_partitions import ListedPartition, ListedState, filter_of, listed_partitions
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.topic_changes import TopicChanges
 from pyreplog.runtime.topic_compactor import TopicCompactor
@@ -110,6 +111,18 @@ class Admin(TopicChanges, ClientFace[Machine]):
             if result.error_code != NO_ERROR:
                 raise cluster_error(result.error_code, result.error_message or repr(name))
         return description_of(topics, configs)
+
+    def list_partitions(self, state: ListedState) -> list[ListedPartition]:
+        """The partitions in a state, sorted by topic and number, with the reason, the lag and an estimate for each
+        replica out of sync.
+
+        ``state``: ``"under_replicated"`` (a replica is out of sync), ``"under_min_isr"`` (fewer replicas are in sync
+        than ``min.insync.replicas``, so sends with acks="all" are refused), ``"at_min_isr"`` (exactly so many are), or
+        ``"offline"`` (no leader). Raises ConfigError, NotControllerError.
+        """
+        wanted = filter_of(state)
+        answer: DescribeTopicPartitionsResponse = self._answer(lambda machine: machine.describe_topics(state=wanted))
+        return listed_partitions(answer)
 
     def describe_quorum(self) -> QuorumInfo:
         """The voters and the observers of the metadata log, and how far each has it, as the active controller knows

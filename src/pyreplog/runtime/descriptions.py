@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from pyreplog.config import LogConfig
@@ -72,20 +73,31 @@ class PartitionDescription:
     """The in-sync set."""
     elr: tuple[int, ...]
     """Eligible leaders that left the in-sync set."""
+    partition_epoch: int = -1
+    """It grows with every change of the partition. -1: unknown."""
+    adding: tuple[int, ...] = ()
+    """Nodes that a reassignment adds."""
+    removing: tuple[int, ...] = ()
+    """Nodes that a reassignment removes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
     """One topic and its partitions. ``config``: ``durability``, ``min.insync.replicas`` and every other setting that
     the topic or the cluster was given, by Kafka's keys. ``metadata_offset``: the last record of the metadata log that
-    the description reflects; a description with a higher one is newer. It does not count when descriptions are
-    compared."""
+    the description reflects; a description with a higher one is newer. ``controller_epoch``: the epoch of the
+    controller that answered; -1: unknown. Neither counts when descriptions are compared."""
 
     name: str
     topic_id: str
     partitions: tuple[PartitionDescription, ...]
     config: Mapping[str, str]
     metadata_offset: int = field(default=-1, kw_only=True, compare=False, repr=False)
+    controller_epoch: int = field(default=-1, kw_only=True, compare=False, repr=False)
+
+    def to_json(self) -> str:
+        """Return all fields as one JSON object."""
+        return json.dumps({**asdict(self), "config": dict(self.config)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +149,13 @@ def description_of(topics: DescribeTopicPartitionsResponse, configs: DescribeCon
                 tuple(entry.replica_nodes),
                 tuple(entry.isr_nodes),
                 tuple(entry.eligible_leader_replicas or ()),
+                entry.partition_epoch,
             )
             for entry in topic.partitions
         ),
         {key: value for result in configs.results for key, value in settings_of(result).items()},
         metadata_offset=topics.metadata_offset,
+        controller_epoch=topics.controller_epoch,
     )
 
 

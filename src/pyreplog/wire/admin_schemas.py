@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from pyreplog.wire.schemas import NO_ID
@@ -67,6 +68,8 @@ __all__ = [
     "MetadataResponseBroker",
     "MetadataResponsePartition",
     "MetadataResponseTopic",
+    "OutOfSyncReplica",
+    "PartitionFilter",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponse",
     "FeatureUpdate",
@@ -412,13 +415,42 @@ class Cursor:
     partition_index: int
 
 
+class PartitionFilter(IntEnum):
+    """Ours: the partitions that a description is about."""
+
+    ALL = 0
+    UNDER_REPLICATED = 1
+    """A replica is out of sync."""
+    UNDER_MIN_ISR = 2
+    """Fewer replicas are in sync than ``min.insync.replicas``."""
+    AT_MIN_ISR = 3
+    """Exactly ``min.insync.replicas`` are in sync."""
+    OFFLINE = 4
+    """There is no leader."""
+
+
+@dataclass(slots=True)
+class OutOfSyncReplica:
+    """Ours: a replica out of sync. ``reason``: a :class:`~pyreplog.wire.LagReason`. ``lag``: records that it lacks.
+    ``since_ms``: how many milliseconds it has been so, at least. ``estimate_ms``: milliseconds until it is in sync.
+    -1: unknown."""
+
+    replica_id: int
+    reason: int
+    lag: int = -1
+    since_ms: int = -1
+    estimate_ms: int = -1
+
+
 @dataclass(slots=True)
 class DescribeTopicPartitionsRequest:
-    """Ask for partitions with their eligible leader replicas. ``topics`` are names; none: all."""
+    """Ask for partitions with their eligible leader replicas. ``topics`` are names; none: all.
+    ``state`` (ours): a :class:`PartitionFilter`; only the partitions in that state are returned."""
 
     topics: Sequence[str] = ()
     response_partition_limit: int = 2000
     cursor: Cursor | None = None
+    state: int = PartitionFilter.ALL
 
 
 @dataclass(slots=True)
@@ -434,6 +466,9 @@ class DescribeTopicPartitionsPartition:
     last_known_elr: Sequence[int] | None = None
     offline_replicas: Sequence[int] = ()
     error_code: int = 0
+    partition_epoch: int = -1
+    out_of_sync: Sequence[OutOfSyncReplica] = ()
+    min_isr: int = -1
 
 
 @dataclass(slots=True)
@@ -451,12 +486,13 @@ class DescribeTopicPartitionsTopic:
 @dataclass(slots=True)
 class DescribeTopicPartitionsResponse:
     """Answers :class:`DescribeTopicPartitionsRequest`, all at once. ``metadata_offset``: the last metadata record that
-    the answer reflects; -1: unknown."""
+    the answer reflects, ``controller_epoch``: the epoch of the controller that answers; -1: unknown."""
 
     topics: Sequence[DescribeTopicPartitionsTopic]
     throttle_time_ms: int = 0
     next_cursor: Cursor | None = None
     metadata_offset: int = -1
+    controller_epoch: int = -1
 
 
 # ---------------------------------------------------------------------- CreatePartitions (37), v0-3

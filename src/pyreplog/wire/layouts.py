@@ -277,10 +277,15 @@ LAYOUTS: Final = {
     "BrokerRegistrationResponse": "throttle_time_ms:int32 error_code:int16 broker_epoch:int64",
     "BrokerHeartbeatRequest": (
         "broker_id:int32 broker_epoch:int64 current_metadata_offset:int64 want_fence:bool want_shut_down:bool "
-        "offline_log_dirs:[uuid]@0 partition_ends:[PartitionEnd]@10001"
+        "offline_log_dirs:[uuid]@0 partition_ends:[PartitionEnd]@10001 replica_lags:[ReplicaLag]@10050"
+    ),
+    "ReplicaLag": (
+        "topic_id:uuid partition:int32 leader_epoch:int32 replica_id:int32 reason:int8 lag:int64 since_ms:int64"
+        " estimate_ms:int64"
     ),
     "BrokerHeartbeatResponse": (
         "throttle_time_ms:int32 error_code:int16 is_caught_up:bool is_fenced:bool should_shut_down:bool"
+        " controller_epoch:int32@10056"
     ),
     "UnregisterBrokerRequest": "broker_id:int32",
     "UnregisterBrokerResponse": "throttle_time_ms:int32 error_code:int16 error_message:?string",
@@ -294,10 +299,13 @@ LAYOUTS: Final = {
     "FeatureUpdate": "feature:string max_version_level:int16 upgrade_type:int8",
     "UpdateFeaturesResponse": "throttle_time_ms:int32 error_code:int16 error_message:?string",
     # DescribeTopicPartitions
-    "DescribeTopicPartitionsRequest": "topics:[{name:string}] response_partition_limit:int32 cursor:?Cursor",
+    "DescribeTopicPartitionsRequest": (
+        "topics:[{name:string}] response_partition_limit:int32 cursor:?Cursor state:int8@10051"
+    ),
     "Cursor": "topic_name:string partition_index:int32",
     "DescribeTopicPartitionsResponse": (
         "throttle_time_ms:int32 topics:[DescribeTopicPartitionsTopic] next_cursor:?Cursor metadata_offset:int64@10011"
+        " controller_epoch:int32@10054"
     ),
     "DescribeTopicPartitionsTopic": (
         "error_code:int16 name:?string topic_id:uuid is_internal:bool "
@@ -306,7 +314,9 @@ LAYOUTS: Final = {
     "DescribeTopicPartitionsPartition": (
         "error_code:int16 partition_index:int32 leader_id:int32 leader_epoch:int32 replica_nodes:[int32] "
         "isr_nodes:[int32] eligible_leader_replicas:?[int32] last_known_elr:?[int32] offline_replicas:[int32]"
+        " partition_epoch:int32@10052 out_of_sync:[OutOfSyncReplica]@10053 min_isr:int32@10055"
     ),
+    "OutOfSyncReplica": "replica_id:int32 reason:int8 lag:int64 since_ms:int64 estimate_ms:int64",
     # The metadata quorum: Vote, BeginQuorumEpoch, EndQuorumEpoch
     "VoteRequest": "cluster_id:?string voter_id:int32 topics:[VoteTopic]",
     "VoteTopic": "topic_name:string partitions:[VotePartition]",

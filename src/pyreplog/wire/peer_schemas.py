@@ -22,8 +22,10 @@ __all__ = [
     "ControllerRegistrationRequest",
     "ControllerRegistrationResponse",
     "Feature",
+    "LagReason",
     "Listener",
     "PartitionEnd",
+    "ReplicaLag",
     "ReplicaStatus",
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
@@ -183,12 +185,52 @@ class BrokerRegistrationResponse:
     throttle_time_ms: int = 0
 
 
+class LagReason(IntEnum):
+    """Ours: why a replica is out of sync."""
+
+    IN_SYNC = 0
+    """It is in sync, or not a replica any more: an earlier report is void."""
+    UNKNOWN = 1
+    """Its leader has not reported yet, or there is no leader."""
+    STUCK = 2
+    """It fetches, and its fetch offset does not move."""
+    SLOW = 3
+    """Its fetch offset moves, but it has not reached the end of the leader's log within
+    ``replica.lag.time.max.ms`` and does not come nearer."""
+    CATCHING_UP = 4
+    """It comes nearer to the end of the leader's log."""
+    DAMAGED = 5
+    """Its broker reported damage in its copy."""
+    GONE = 6
+    """It does not fetch, or its broker is fenced."""
+
+
+@dataclass(slots=True)
+class ReplicaLag:
+    """Ours: one replica that is out of sync, as its leader sees it.
+
+    ``lag``: records that it lacks; -1: it has not fetched in this leader epoch. ``since_ms``: how
+    many milliseconds ago it was last caught up, or was first seen by this leader. ``estimate_ms``:
+    milliseconds until it is in sync; -1: unknown.
+    """
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    replica_id: int
+    reason: int = LagReason.IN_SYNC
+    lag: int = -1
+    since_ms: int = 0
+    estimate_ms: int = -1
+
+
 @dataclass(slots=True)
 class BrokerHeartbeatRequest:
     """A broker is alive. ``current_metadata_offset``: the last metadata offset that it applied.
 
     ``partition_ends`` (ours): the ends of hosted partitions without a leader, so that a requested
-    unclean election can choose the longest log; and reports of damaged copies.
+    unclean election can choose the longest log; and reports of damaged copies. ``replica_lags``
+    (ours): the replicas out of sync of partitions that the broker leads, if their state changed.
     """
 
     broker_id: int
@@ -198,17 +240,20 @@ class BrokerHeartbeatRequest:
     want_shut_down: bool = False
     offline_log_dirs: Sequence[str] = ()
     partition_ends: Sequence[PartitionEnd] = ()
+    replica_lags: Sequence[ReplicaLag] = ()
 
 
 @dataclass(slots=True)
 class BrokerHeartbeatResponse:
-    """Answers :class:`BrokerHeartbeatRequest`."""
+    """Answers :class:`BrokerHeartbeatRequest`. ``controller_epoch`` (ours): the epoch of the active
+    controller, which knows nothing that was reported to an earlier one; -1: unknown."""
 
     error_code: int = 0
     is_caught_up: bool = False
     is_fenced: bool = True
     should_shut_down: bool = False
     throttle_time_ms: int = 0
+    controller_epoch: int = -1
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pyreplog.wire.admin_schemas import (
@@ -126,8 +127,7 @@ def refusal(body: object, code: int, message: str) -> Any:
     """Return the response to ``body`` with ``code`` for each of its parts.
 
     It includes ``message`` if Kafka's answer has a field for it. Return None if there is no such
-    answer: for a produce request with acks=0, and for a request about all topics whose answer must
-    name each of them.
+    answer: for a produce request with acks=0.
     """
     simple = _SIMPLE.get(type(body))
     if simple is not None:
@@ -193,10 +193,10 @@ def _about_topics(body: object, code: int, message: str) -> Any:
     if isinstance(body, MetadataRequest):
         topics = [MetadataResponseTopic(one.name, one.topic_id, error_code=code) for one in body.topics or ()]
         return MetadataResponse([], topics, error_code=code)
-    if isinstance(body, DescribeTopicPartitionsRequest) and body.topics:
-        return DescribeTopicPartitionsResponse(
-            [DescribeTopicPartitionsTopic(name, error_code=code) for name in body.topics]
-        )
+    if isinstance(body, DescribeTopicPartitionsRequest):
+        # A question about all topics is refused by one part without a name.
+        names: Sequence[str | None] = body.topics or [None]
+        return DescribeTopicPartitionsResponse([DescribeTopicPartitionsTopic(name, error_code=code) for name in names])
     if isinstance(body, DescribeConfigsRequest):
         return DescribeConfigsResponse(
             [

@@ -137,6 +137,13 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
     ("CreatableTopic", "placement"): 10030,
     ("CreatePartitionsTopic", "placement"): 10031,
     ("DescribeClusterBroker", "cordoned"): 10032,
+    ("BrokerHeartbeatRequest", "replica_lags"): 10050,
+    ("DescribeTopicPartitionsRequest", "state"): 10051,
+    ("DescribeTopicPartitionsPartition", "partition_epoch"): 10052,
+    ("DescribeTopicPartitionsPartition", "out_of_sync"): 10053,
+    ("DescribeTopicPartitionsResponse", "controller_epoch"): 10054,
+    ("DescribeTopicPartitionsPartition", "min_isr"): 10055,
+    ("BrokerHeartbeatResponse", "controller_epoch"): 10056,
 }
 """(message, field) -> tag of every field that Kafka's messages do not have.
 
