@@ -39,6 +39,7 @@ __all__ = [
     "InvalidRecordStateError",
     "InvalidProducerEpochError",
     "InvalidReplicationFactorError",
+    "InvalidReplicaAssignmentError",
     "InvalidRequestError",
     "InvalidTimestampError",
     "InvalidTopicError",
@@ -712,6 +713,13 @@ class TopicExistsError(ClusterError):
 
     code = 36
     about = "topic exists already"
+
+
+class InvalidReplicaAssignmentError(ClusterError):
+    """The nodes that were given for the replicas of a partition do not exist, or one is named twice."""
+
+    code = 39
+    about = "invalid replicas"
 
 
 class InvalidPartitionsError(ClusterError, ValueError):

@@ -20,6 +20,7 @@ FACES = {
     "Producer",
     "Queue",
     "ReaderConsumer",
+    "ReassignmentHandle",
     "Table",
 }
 """Public names that have a machine, a blocking and an asyncio form."""

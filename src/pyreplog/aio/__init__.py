@@ -11,6 +11,7 @@ from pyreplog.aio.named_consumer import NamedConsumer
 from pyreplog.aio.queue import Queue
 from pyreplog.aio.quorum_recovery import recover_quorum
 from pyreplog.aio.reader_consumer import ReaderConsumer
+from pyreplog.aio.reassignments import ReassignmentHandle
 from pyreplog.aio.several import scan
 from pyreplog.aio.table import ClusterTable, Table
 
@@ -26,6 +27,7 @@ __all__ = [
     "Queue",
     "NamedConsumer",
     "ReaderConsumer",
+    "ReassignmentHandle",
     "Table",
     "backup",
     "open_log",

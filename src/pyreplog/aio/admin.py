@@ -7,6 +7,7 @@ from typing import Any, NoReturn, SupportsIndex
 
 from pyreplog import runtime
 from pyreplog.aio.calls import ThreadCalls
+from pyreplog.aio.reassignments import ReassignmentHandle
 from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
 from pyreplog.runtime import (
@@ -15,10 +16,11 @@ from pyreplog.runtime import (
     ListedPartition,
     ListedState,
     NewTopic,
+    PartitionReassignment,
     Placement,
     TopicDescription,
 )
-from pyreplog.values import QuorumInfo, TopicCompaction
+from pyreplog.values import QuorumInfo, TopicCompaction, TopicPartition
 
 __all__ = ["Admin"]
 
@@ -98,6 +100,21 @@ class Admin:
     async def describe_cluster(self) -> ClusterDescription:
         """Return the nodes with their states, and the cluster's defaults."""
         return await self._calls.read(self._admin.describe_cluster)
+
+    async def reassign(
+        self, replicas: Mapping[TopicPartition, Sequence[int]], *, wait: bool = True, timeout: float | None = None
+    ) -> ReassignmentHandle:
+        """Give partitions other replicas. See :meth:`pyreplog.Admin.reassign`."""
+        handle = await self._calls.read(self._admin.reassign, replicas, wait=wait, timeout=timeout)
+        return ReassignmentHandle(handle, self._calls)
+
+    async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the partitions that are getting other replicas now."""
+        return await self._calls.read(self._admin.list_reassignments)
+
+    async def cancel_reassignment(self, topic_partition: TopicPartition, *, timeout: float | None = None) -> None:
+        """Let a partition keep the replicas that it had. See :meth:`pyreplog.Admin.cancel_reassignment`."""
+        await self._calls.read(self._admin.cancel_reassignment, topic_partition, timeout=timeout)
 
     async def replace_node(self, node_id: int, *, timeout: float | None = 30.0) -> None:
         """Start a node whose folder or metadata is lost, and let it copy both. See

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from pyreplog.client.batch_forwarder import BatchForwarder
     from pyreplog.client.changes import (
         altered_configs,
+        altered_reassignments,
         creatable,
         created_partitions,
         created_topics,
         deleted_topic,
         removed_voter,
+        running_reassignments,
     )
     from pyreplog.client.consumer import Consumer, Ends
     from pyreplog.client.consumer_config import ConsumerConfig
@@ -46,11 +48,13 @@ __all__ = [
     "ProducerConfig",
     "BatchForwarder",
     "altered_configs",
+    "altered_reassignments",
     "creatable",
     "created_partitions",
     "created_topics",
     "deleted_topic",
     "removed_voter",
+    "running_reassignments",
 ]
 
 __getattr__, __dir__ = lazy_door(
@@ -59,11 +63,13 @@ __getattr__, __dir__ = lazy_door(
         ".admin": ["Admin", "Answer"],
         ".changes": [
             "altered_configs",
+            "altered_reassignments",
             "creatable",
             "created_partitions",
             "created_topics",
             "deleted_topic",
             "removed_voter",
+            "running_reassignments",
         ],
         ".consumer": ["Consumer", "Ends"],
         ".consumer_config": ["ConsumerConfig"],

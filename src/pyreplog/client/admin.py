@@ -246,7 +246,9 @@ class Admin:
 
     def change(self, change: ClusterChange) -> Answer:
         """Carry out a change once. See :mod:`pyreplog.client.changes` for the values."""
-        return self._ask(change.what, change.body, retriable=False, lookup=change.lookup, value_of=change.value_of)
+        return self._ask(
+            change.what, change.body, retriable=change.retriable, lookup=change.lookup, value_of=change.value_of
+        )
 
     def describe_cluster(self) -> Answer:
         """Describe the nodes. The value is a DescribeClusterResponse."""

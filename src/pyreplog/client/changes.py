@@ -9,6 +9,7 @@ from typing import Any
 
 from pyreplog.client.lookups import Lookup
 from pyreplog.errors import ConfigError, PyreplogError, cluster_error
+from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     CONFIG_DELETE,
     CONFIG_SET,
@@ -16,6 +17,8 @@ from pyreplog.wire import (
     RESOURCE_TOPIC,
     AlterableConfig,
     AlterConfigsResource,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
@@ -35,6 +38,11 @@ from pyreplog.wire import (
     ErrorCode,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    ReassignablePartition,
+    ReassignableTopic,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
     RequestBody,
@@ -43,11 +51,13 @@ from pyreplog.wire import (
 __all__ = [
     "ClusterChange",
     "altered_configs",
+    "altered_reassignments",
     "creatable",
     "created_partitions",
     "created_topics",
     "deleted_topic",
     "removed_voter",
+    "running_reassignments",
 ]
 
 CONFIG_SOURCE_TOPIC = 1
@@ -57,12 +67,14 @@ CONFIG_SOURCE_CLUSTER = 3
 
 @dataclass(frozen=True, slots=True)
 class ClusterChange:
-    """One change. ``value_of`` returns the value of an answer of the controller, or raises its error."""
+    """One change, or a question about one. ``value_of`` returns the value of an answer of the controller, or raises
+    its error. ``retriable``: a second copy has the same effect."""
 
     what: str
     body: RequestBody
     value_of: Callable[[Any], Any]
     lookup: Lookup | None = None
+    retriable: bool = False
 
 
 def creatable(
@@ -148,6 +160,43 @@ def removed_voter(node_id: int, directory_id: str, cluster_id: str) -> ClusterCh
     body = RemoveRaftVoterRequest(node_id, directory_id, cluster_id)
     lookup = Lookup(body, lambda answer: True if answer.error_code in (NO_ERROR, ErrorCode.VOTER_NOT_FOUND) else None)
     return ClusterChange(f"removal of the vote of node {node_id}", body, value_of, lookup)
+
+
+def altered_reassignments(
+    targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int, *, may_grow: bool = True
+) -> ClusterChange:
+    """Give each partition these replicas; None cancels its reassignment. The value is a dict of the errors of those
+    that were refused."""
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for one, replicas in targets.items():
+        topics.setdefault(one.topic, []).append(ReassignablePartition(one.partition, replicas))
+
+    def value_of(body: AlterPartitionReassignmentsResponse) -> dict[TopicPartition, PyreplogError]:
+        if body.error_code != NO_ERROR:
+            raise error_of(body.error_code, body.error_message or "the reassignment")
+        return {
+            TopicPartition(topic.name, one.partition_index): error_of(one.error_code, one.error_message or topic.name)
+            for topic in body.responses
+            for one in topic.partitions
+            if one.error_code != NO_ERROR
+        }
+
+    parts = [ReassignableTopic(name, partitions) for name, partitions in topics.items()]
+    body = AlterPartitionReassignmentsRequest(parts, timeout_ms, may_grow)
+    return ClusterChange(f"reassignment of {len(targets)} partitions", body, value_of, retriable=True)
+
+
+def running_reassignments() -> ClusterChange:
+    """Ask for the reassignments that go on. The value is a dict of OngoingPartitionReassignment by TopicPartition."""
+
+    def value_of(body: ListPartitionReassignmentsResponse) -> dict[TopicPartition, OngoingPartitionReassignment]:
+        if body.error_code != NO_ERROR:
+            raise error_of(body.error_code, body.error_message or "the list of reassignments")
+        return {
+            TopicPartition(topic.name, one.partition_index): one for topic in body.topics for one in topic.partitions
+        }
+
+    return ClusterChange("list of reassignments", ListPartitionReassignmentsRequest(), value_of, retriable=True)
 
 
 def error_of(code: int, text: str) -> PyreplogError:

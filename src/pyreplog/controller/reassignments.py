@@ -159,7 +159,7 @@ def _check_target(image: MetadataImage, before: PartitionImage, target: tuple[in
 def _cancelled(before: PartitionImage, active: Callable[[int], bool]) -> PartitionDecision:
     """Return the state without the replicas that were being added."""
     if not (before.adding or before.removing):
-        raise RefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of it goes on")
+        raise RefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is complete, or none began")
     kept = tuple(one for one in before.replicas if one not in before.adding)
     isr = tuple(one for one in before.isr if one in kept)
     elr = tuple(one for one in before.elr if one in kept)

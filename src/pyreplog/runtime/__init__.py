@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         stored_quorum,
     )
     from pyreplog.runtime.reader_consumer import ReaderConsumer
+    from pyreplog.runtime.reassignments import PartitionReassignment, ReassignmentHandle
     from pyreplog.runtime.record_handling import Handling, check_handler
     from pyreplog.runtime.replay_notes import ReplayNotes, Target
     from pyreplog.runtime.send_functions import Partitioner, SendExtras, Serializer
@@ -87,6 +88,8 @@ __all__ = [
     "OnDelivery",
     "PartitionDescription",
     "Placement",
+    "PartitionReassignment",
+    "ReassignmentHandle",
     "Partitioner",
     "PossibleLoss",
     "Producer",
@@ -161,6 +164,7 @@ __getattr__, __dir__ = lazy_door(
         ".queue": ["Queue"],
         ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_quorum", "stored_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
+        ".reassignments": ["PartitionReassignment", "ReassignmentHandle"],
         ".record_handling": ["Handling", "check_handler"],
         ".replay_notes": ["ReplayNotes", "Target"],
         ".send_functions": ["Partitioner", "SendExtras", "Serializer"],

@@ -31,6 +31,7 @@ from pyreplog.runtime.folder_opening import check_name
 from pyreplog.runtime.key_check import KeyCheck
 from pyreplog.runtime.listed_partitions import ListedPartition, ListedState, filter_of, listed_partitions
 from pyreplog.runtime.node_group import NodeGroup
+from pyreplog.runtime.reassignments import Reassignments
 from pyreplog.runtime.topic_changes import TopicChanges
 from pyreplog.runtime.topic_compactor import TopicCompactor
 from pyreplog.values import QuorumInfo
@@ -52,7 +53,7 @@ LACK_CHECK_S: Final = 0.05
 __all__ = ["Admin"]
 
 
-class Admin(TopicChanges, ClientFace[Machine]):
+class Admin(TopicChanges, Reassignments, ClientFace[Machine]):
     """Makes, changes and describes topics, deletes records, elects leaders. It is ``cluster.admin``."""
 
     def __init__(

@@ -192,6 +192,11 @@ class ClusterNode:
             if number >= first
         ), len(found.partitions) - first
 
+    def _end_of(self, topic_partition: TopicPartition) -> int:
+        """Return the end offset of the node's copy of a partition; 0 if it has none. REQUIRES that no machine runs."""
+        hosted = None if self._node is None else self._node.find(topic_partition)
+        return 0 if hosted is None else hosted.replica.log.end_offset
+
     def _refused(self, topic: str) -> PyreplogError | None:
         """Return the error with which the node's disk refused to make a copy of some partition of ``topic``; None if it
         refused none. REQUIRES that no machine runs."""

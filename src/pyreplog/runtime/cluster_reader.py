@@ -323,6 +323,18 @@ class ReaderAdmin(Admin):
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it has no nodes")
 
+    def reassign(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it moves no replicas")
+
+    def list_reassignments(self) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it moves no replicas")
+
+    def cancel_reassignment(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it moves no replicas")
+
     def delete_records(self, *args: object, **settings: object) -> NoReturn:
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it deletes no records")

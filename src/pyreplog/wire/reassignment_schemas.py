@@ -20,7 +20,7 @@ __all__ = [
     "ReassignableTopicResponse",
 ]
 
-# ------------------------------------------------------------- AlterPartitionReassignments (45), v0-1
+# ----------------------------------------------------------- AlterPartitionReassignments (45), v0-1
 
 
 @dataclass(slots=True)
@@ -42,7 +42,8 @@ class ReassignableTopic:
 
 @dataclass(slots=True)
 class AlterPartitionReassignmentsRequest:
-    """Give partitions other replicas. Sent to the controller, which answers when the change has begun."""
+    """Give partitions other replicas. Sent to the controller, which answers when the change has
+    begun."""
 
     topics: Sequence[ReassignableTopic]
     timeout_ms: int = 60_000
