@@ -36,6 +36,7 @@ __all__ = [
     "IneligibleReplicaError",
     "InternalError",
     "InvalidPartitionsError",
+    "InvalidRecordError",
     "InvalidRecordStateError",
     "InvalidProducerEpochError",
     "InvalidReplicationFactorError",
@@ -818,6 +819,14 @@ class InvalidRequestError(ClusterError, ValueError):
     about = "invalid request"
 
 
+class InvalidRecordError(InvalidRequestError):
+    """A record that its topic does not take: it has no key, and the topic is compacted. Nothing was appended, also no
+    other record of its batch."""
+
+    code = 87
+    about = "invalid record"
+
+
 class OutOfOrderSequenceError(ClusterError):
     """A batch's sequence does not follow the last one of its producer: a batch before it is missing."""
 
@@ -957,7 +966,7 @@ class IneligibleReplicaError(ClusterError):
 
 _BY_CODE: Final[dict[int, type[ClusterError]]] = {
     kind.code: kind
-    for parent in (ClusterError, OutOfOrderSequenceError, UnknownTopicError)
+    for parent in (ClusterError, InvalidRequestError, OutOfOrderSequenceError, UnknownTopicError)
     for kind in parent.__subclasses__()
     if "code" in vars(kind)
 }

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyreplog.client.offset_lookups import OffsetAnswer
     from pyreplog.client.producer import Producer
     from pyreplog.client.producer_config import ACKS, ProducerConfig
+    from pyreplog.client.topic_limits import TopicLimits
 
 __all__ = [
     "ACKS",
@@ -47,6 +48,7 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "BatchForwarder",
+    "TopicLimits",
     "altered_configs",
     "altered_reassignments",
     "creatable",
@@ -76,6 +78,7 @@ __getattr__, __dir__ = lazy_door(
         ".offset_lookups": ["OffsetAnswer"],
         ".producer": ["Producer"],
         ".producer_config": ["ACKS", "ProducerConfig"],
+        ".topic_limits": ["TopicLimits"],
         ".batch_forwarder": ["BatchForwarder"],
     },
 )

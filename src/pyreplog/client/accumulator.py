@@ -18,7 +18,9 @@ from typing import Final, SupportsIndex
 
 from pyreplog.client.acks import Run
 from pyreplog.client.outcome import BatchResult, Owner
-from pyreplog.errors import ClusterError, MessageTooLargeError
+from pyreplog.client.topic_limits import TopicLimits
+from pyreplog.errors import ClusterError, InvalidRecordError, MessageTooLargeError
+from pyreplog.log import unkeyed_text
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import BatchBuilder, find_too_large, set_producer
 from pyreplog.timestamps import TIMESTAMP_MAX, record_ms
@@ -188,6 +190,7 @@ class PartitionQueue:
         "_begun_ns",
         "_builder",
         "_ledger",
+        "_needs_keys",
         "_owner",
         "_sequence",
         "_size_max",
@@ -212,21 +215,21 @@ class PartitionQueue:
         ledger: UnackedBatches,
         topic: str,
         partition: int,
-        batch_size_max: int,
-        record_size_max: int,
+        limits: TopicLimits,
         timeout_ms: int,
     ) -> None:
-        """Build batches of up to ``batch_size_max`` bytes.
+        """Build batches within ``limits``.
 
-        A record that is larger alone gets its own batch of up to ``record_size_max`` bytes. Every
-        batch is added to ``ledger``; the code that settles it removes it.
+        A record that is larger alone gets its own batch. Every batch is added to ``ledger``; the
+        code that settles it removes it.
         """
         self.topic = topic
         self.partition = partition
         self._owner = owner
         self._ledger = ledger
-        self._builder = BatchBuilder(batch_size_max, timestamp_max=TIMESTAMP_MAX)
-        self._size_max = max(record_size_max, batch_size_max)
+        self._builder = BatchBuilder(limits.several_max, timestamp_max=TIMESTAMP_MAX)
+        self._size_max = max(limits.alone_max, limits.several_max)
+        self._needs_keys = limits.needs_keys
         self._timeout_ns = timeout_ms * 1_000_000
         self.open: BatchResult | None = None
         """The batch that accepts records."""
@@ -269,12 +272,17 @@ class PartitionQueue:
         index = find_too_large(values, keys, headers, timestamps, self._size_max)
         if index < len(values):
             raise MessageTooLargeError(_too_large(f"record {index} of {len(values)} for {self.topic}", self._size_max))
+        if self._needs_keys:
+            for index in range(len(values)):
+                if keys is None or _is_absent(keys[index]):
+                    raise InvalidRecordError(unkeyed_text(index, f"topic {self.topic!r}"))
 
-    def limit(self, batch_size_max: int, record_size_max: int) -> None:
-        """Build the next batches with other limits, see ``__init__``. The open batch is sealed."""
+    def limit(self, limits: TopicLimits) -> None:
+        """Build the next batches within other limits. The open batch is sealed."""
         self.seal()
-        self._builder = BatchBuilder(batch_size_max, timestamp_max=TIMESTAMP_MAX)
-        self._size_max = max(record_size_max, batch_size_max)
+        self._builder = BatchBuilder(limits.several_max, timestamp_max=TIMESTAMP_MAX)
+        self._size_max = max(limits.alone_max, limits.several_max)
+        self._needs_keys = limits.needs_keys
 
     def append(
         self,
@@ -285,6 +293,8 @@ class PartitionQueue:
         now_ns: Callable[[], int],
     ) -> tuple[BatchResult, int]:
         """Add one record; return (its batch, its index there)."""
+        if self._needs_keys and _is_absent(key):
+            raise InvalidRecordError(unkeyed_text(0, f"topic {self.topic!r}"))
         outcome = self.open
         if outcome is None:
             outcome = self._begin(now_ns())
@@ -502,6 +512,11 @@ class PartitionQueue:
         self.refused.clear()
         self.ready.clear()
         return given_up
+
+
+def _is_absent(key: Buffer | None) -> bool:
+    """Return whether ``key`` is none; a null of an Arrow array is none too."""
+    return key is None or getattr(key, "is_valid", None) is False
 
 
 def _too_large(what: str, size_max: int) -> str:

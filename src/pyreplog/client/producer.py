@@ -44,6 +44,7 @@ from pyreplog.client.refusals import (
 from pyreplog.client.retries import tell_retry
 from pyreplog.client.router import Router, backoff_ns
 from pyreplog.client.timed_batches import TimedBatches
+from pyreplog.client.topic_limits import TopicLimits
 from pyreplog.client.topic_queues import TopicQueues, check_lengths
 from pyreplog.errors import (
     ClosedError,
@@ -91,14 +92,13 @@ class Producer:
         address: Address,
         config: ProducerConfig | None = None,
         owner: Owner | None = None,
-        batch_limit: Callable[[str], tuple[int, int]] | None = None,
+        batch_limit: Callable[[str], TopicLimits] | None = None,
     ) -> None:
         """Listen at ``address`` on ``transport``; ask the ``bootstrap`` nodes first.
 
-        ``owner`` waits for acks; None if acks are not waited for. ``batch_limit`` returns the
-        limits of a topic in bytes, if they are known: of a batch of several records, and of a batch
-        of one record. Batches stay within the first even if ``batch_size_max`` is larger. Single
-        records up to the second are sent even if ``record_size_max`` is smaller.
+        ``owner`` waits for acks; None if acks are not waited for. ``batch_limit`` returns the limits of a topic, if
+        they are known. They count also where the settings allow larger batches of several records, or only smaller
+        single records.
         """
         self.config = ProducerConfig() if config is None else config
         self._clock = clock
@@ -140,14 +140,16 @@ class Producer:
             self._router.want(topic)
 
     def refresh(self, topic: str) -> None:
-        """Ask for a topic again that changed: it may have more partitions, or take other batches."""
+        """Ask for a topic again that changed: it may have more partitions, or other limits."""
         if self._router.topic(topic) is not None:
             self._router.want(topic)
+        self.limit(topic)
+
+    def limit(self, topic: str) -> None:
+        """Build the next batches within the present limits of a topic."""
         queues = self._topics.get(topic)
-        if queues is not None:
-            size_max, alone_max = self.limits(topic)
-            for queue in queues.queues:
-                queue.limit(size_max, alone_max)
+        for queue in () if queues is None else queues.queues:
+            queue.limit(self.limits(topic))
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic. REQUIRES :meth:`knows`."""
@@ -258,15 +260,13 @@ class Producer:
             queues.resize(count, partial(self._new_queue, topic))
         return queues
 
-    def limits(self, topic: str) -> tuple[int, int]:
-        """Return the most bytes of a batch of several records, and of a batch of one."""
+    def limits(self, topic: str) -> TopicLimits:
+        """Return the limits of batches for ``topic``."""
         return self.config.limits(None if self._batch_limit is None else self._batch_limit(topic))
 
     def _new_queue(self, topic: str, partition: int) -> PartitionQueue:
-        size_max, alone_max = self.limits(topic)
-        queue = PartitionQueue(
-            self._owner, self._ledger, topic, partition, size_max, alone_max, self.config.delivery_timeout_ms
-        )
+        limits, timeout_ms = self.limits(topic), self.config.delivery_timeout_ms
+        queue = PartitionQueue(self._owner, self._ledger, topic, partition, limits, timeout_ms)
         if self._is_idempotent:
             queue.sequencer = Sequencer()
             if self._producer_id.value >= 0:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyreplog.client.accumulator import FLYING_MAX
+from pyreplog.client.topic_limits import TopicLimits
 from pyreplog.config import INT32_MAX, check_flag, check_number
 from pyreplog.errors import ConfigError
 from pyreplog.record import HEADER_SIZE
@@ -65,14 +66,15 @@ class ProducerConfig:
         if self.enable_idempotence and not (self.acks == -1 and self.max_in_flight <= FLYING_MAX):
             raise ConfigError(f"enable_idempotence needs acks='all' and max_in_flight of at most {FLYING_MAX}")
 
-    def limits(self, of_topic: tuple[int, int] | None) -> tuple[int, int]:
-        """Return the most bytes of a batch of several records, and of a batch of one, for a topic
-        with these limits (None: not known)."""
+    def limits(self, of_topic: TopicLimits | None) -> TopicLimits:
+        """Return the limits of this producer's batches for a topic with these limits (None: not known)."""
         if of_topic is None:
-            return self.batch_size_max, self.record_size_max
-        several, alone = of_topic
+            return TopicLimits(self.batch_size_max, self.record_size_max)
+        several, alone, needs_keys = of_topic
         # A topic may have a lower limit: then a too large record is sent and the leader refuses it.
-        return max(min(self.batch_size_max, several), HEADER_SIZE + 1), max(self.record_size_max, alone)
+        return TopicLimits(
+            max(min(self.batch_size_max, several), HEADER_SIZE + 1), max(self.record_size_max, alone), needs_keys
+        )
 
     @property
     def is_idempotent(self) -> bool:

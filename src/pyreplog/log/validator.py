@@ -15,7 +15,7 @@ from pyreplog.config import INT64_MAX, RECORDS_SIZE_MAX, LogConfig, batch_max
 from pyreplog.errors import (
     CorruptError,
     InternalError,
-    InvalidRequestError,
+    InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
     OutcomeUnknownError,
@@ -131,7 +131,7 @@ class LogValidator:
 
         Raises the errors of :meth:`Log.append_as_leader` for them: :class:`MessageTooLargeError`,
         :class:`InvalidTimestampError`, :class:`CorruptError`, and of a compacted log
-        :class:`InvalidRequestError` for a record without a key.
+        :class:`InvalidRecordError` for a record without a key.
         """
         if self.bounded:
             self.check_times(header)
@@ -166,10 +166,10 @@ class LogValidator:
         return recompress(header, codec)
 
     def check_keys(self, header: RecordBatch) -> None:
-        """Raise :class:`InvalidRequestError` if a record of the batch has no key."""
+        """Raise :class:`InvalidRecordError` if a record of the batch has no key."""
         at = first_unkeyed(header)
         if at >= 0:
-            raise InvalidRequestError(unkeyed_text(at - header.base_offset, str(self._topic_partition)))
+            raise InvalidRecordError(unkeyed_text(at - header.base_offset, str(self._topic_partition)))
 
     def check_times(self, header: RecordBatch, first: int | None = None) -> None:
         """Raise :class:`InvalidTimestampError` if a record's own timestamp is out of the topic's bounds. REQUIRES

@@ -63,15 +63,18 @@ class Admin(TopicChanges, Reassignments, ClientFace[Machine]):
         make: Callable[[], tuple[Machine, DrivenMachine]],
         nodes: NodeGroup,
         on_change: Callable[[str | None], None],
+        on_new: Callable[[str], None],
         compactor: TopicCompactor,
     ) -> None:
         """Called by the cluster only. ``make`` returns the machine; it is called again after an interruption.
-        ``on_change`` is called after a topic (None: any) has other partitions or settings."""
+        ``on_change`` is called after a topic (None: any) has other partitions or settings, ``on_new`` after one was
+        made or deleted."""
         self._driver = driver
         self._advice = advice
         self._make = make
         self._nodes = nodes
         self._on_change = on_change
+        self._on_new = on_new
         self._compactor = compactor
         self._key_check = KeyCheck(driver, nodes)
         self._broker_count = len(nodes.brokers)

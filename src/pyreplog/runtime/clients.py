@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 from typing import Final
 
 from pyreplog.client import Admin as AdminMachine
-from pyreplog.client import BatchForwarder, ConsumerConfig, ProducerConfig
+from pyreplog.client import BatchForwarder, ConsumerConfig, ProducerConfig, TopicLimits
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
 from pyreplog.config import default_min_insync_replicas
@@ -46,7 +46,7 @@ class Clients:
         clock: Clock,
         bootstrap: Callable[[], list[Address]],
         controllers: Callable[[], list[Address]],
-        batch_limit: Callable[[str], tuple[int, int]],
+        batch_limit: Callable[[str], TopicLimits],
         advice: Advice,
         path: str,
     ) -> None:
@@ -82,7 +82,21 @@ class Clients:
 
     def open_admin(self, nodes: NodeGroup, compactor: TopicCompactor) -> None:
         """Make the admin client of a cluster with these nodes."""
-        self._admin = Admin(self._driver, self._advice, self._make_admin, nodes, self._refresh, compactor)
+        self._admin = Admin(
+            self._driver, self._advice, self._make_admin, nodes, self._refresh, self._limit_anew, compactor
+        )
+
+    def _limit_anew(self, topic: str) -> None:
+        """Let the producers build batches within the limits of a topic that was made, or deleted, just now."""
+
+        def limit() -> None:
+            for producer in self._producers:
+                machine, driven = producer._current  # no thread replaces them now
+                with driven.lock:
+                    machine.limit(topic)
+
+        if self._producers:
+            self._driver.run_exclusively(limit)
 
     def _refresh(self, topic: str | None) -> None:
         """Let the producers and consumers learn that a topic (None: any) has other partitions or settings."""

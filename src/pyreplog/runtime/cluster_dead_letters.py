@@ -85,7 +85,8 @@ class ClusterDeadLetters:
                 topic,
                 partitions=len(like.partitions),
                 replication_factor=max(len(one.replicas) for one in like.partitions),
-                config={**kept, "max.message.bytes": min(size + HEADERS_SIZE, INT32_MAX)},
+                # Compaction would drop letters.
+                config={**kept, "cleanup.policy": "delete", "max.message.bytes": min(size + HEADERS_SIZE, INT32_MAX)},
             )
         count: int = len(admin.describe(topic).partitions)
         return count

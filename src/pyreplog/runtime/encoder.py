@@ -9,7 +9,7 @@ from typing import overload
 
 from pyreplog.arrow import ArrowRows
 from pyreplog.config import RECORDS_SIZE_MAX, batch_max, producer_batch_max
-from pyreplog.errors import InvalidRequestError, MessageTooLargeError
+from pyreplog.errors import InvalidRecordError, MessageTooLargeError
 from pyreplog.log import Log, LogValidator, first_unkeyed, unkeyed_text
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import HEADER_SIZE, BatchBuilder, RecordBatch
@@ -147,9 +147,9 @@ class Encoder:
         if index >= 0:
             raise self.unkeyed(index)
 
-    def unkeyed(self, index: int) -> InvalidRequestError:
+    def unkeyed(self, index: int) -> InvalidRecordError:
         """Return the error for record ``index`` of a call, which has no key although the log is compacted."""
-        return InvalidRequestError(unkeyed_text(index, self._log_name))
+        return InvalidRecordError(unkeyed_text(index, self._log_name))
 
     def check_size(self, batch: memoryview, first: int) -> None:
         """Raise :class:`MessageTooLargeError` if the log would refuse ``batch`` because compression

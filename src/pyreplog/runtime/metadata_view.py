@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pyreplog.client import TopicLimits
 from pyreplog.config import INT32_MAX, LogConfig, batch_max, producer_batch_max
 from pyreplog.controller import MetadataImage
 from pyreplog.runtime.driver import Driver
@@ -88,12 +89,10 @@ class MetadataView(ABC):
 
         return self._driver.run_exclusively(look)
 
-    def batch_limit(self, topic: str) -> tuple[int, int]:
-        """Return the size in bytes of the largest batch that a producer may make for ``topic``: one
-        of several records, and one of a single record. REQUIRES the driver's turn.
-        """
+    def batch_limit(self, topic: str) -> TopicLimits:
+        """Return the batches that a producer may make for ``topic``. REQUIRES the driver's turn."""
         found = self.image.topic(topic)
         if found is None:
-            return INT32_MAX, 0
+            return TopicLimits(INT32_MAX, 0)
         config = found.log_config
-        return producer_batch_max(config), batch_max(config)
+        return TopicLimits(producer_batch_max(config), batch_max(config), needs_keys=config.compacts)

@@ -330,7 +330,7 @@ class Producer(ClientFace[Machine]):
         check_callable("on_delivery", on_delivery, "a function of a RecordMetadata and an error")
         rows = rows_of(table)
         self.partitions(topic)  # waits for the topic's metadata, and raises its errors
-        fields = fields_of(rows, self._machine.limits(topic)[1], topic)
+        fields = fields_of(rows, self._machine.limits(topic).alone_max, topic)
         return self._send_fields(topic, fields, partition, on_delivery or self._functions.on_delivery)
 
     def partitions(self, topic: str) -> int:

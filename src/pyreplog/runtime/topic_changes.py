@@ -97,6 +97,8 @@ class TopicChanges:
     _key_check: KeyCheck
     _on_change: Callable[[str | None], None]
     """Called after a topic (None: any) has other partitions or settings."""
+    _on_new: Callable[[str], None]
+    """Called after a topic was made or deleted."""
 
     if TYPE_CHECKING:
 
@@ -231,7 +233,8 @@ class TopicChanges:
         return self._made_known(self.describe(asked.name))
 
     def _made_known(self, made: TopicDescription) -> TopicDescription:
-        """Have a new topic compacted, if its settings say so, and return it."""
+        """Tell the producers of a new topic, have it compacted if its settings say so, and return it."""
+        self._on_new(made.name)
         if made.config.get(_POLICY, _DEFAULTS[_POLICY]) != _DEFAULTS[_POLICY]:
             self._compactor.settings_changed()
         return made
@@ -274,6 +277,7 @@ class TopicChanges:
         except UnknownTopicError:
             raise self._advice.unknown_topic(name) from None
         self._nodes.await_metadata(f"topic {name!r} is deleted", patience)
+        self._on_new(name)
 
     def create_partitions(
         self, topic: str, total: int, *, placement: Placement = "striped", timeout: float | None = None

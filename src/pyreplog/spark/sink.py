@@ -20,7 +20,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyreplog.config import INT32_MAX
-from pyreplog.errors import ConfigError, InvalidRequestError
+from pyreplog.errors import ConfigError, InvalidRecordError, InvalidRequestError
 from pyreplog.ports import File
 from pyreplog.record import HEADER_SIZE, RowEncoder, xxh64
 from pyreplog.runtime import BackgroundSyncs
@@ -91,6 +91,8 @@ class _Stage:
         self._task = task
         self._turn = task
         self._encoders: dict[str, RowEncoder] = {}
+        self._keyed: set[str] = set()
+        """The topics whose records must have keys."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> StagedFile | None:
         """Everything there is; None where that is nothing."""
@@ -150,6 +152,13 @@ class _Stage:
             seed = xxh64(topic.encode())
             encoder = self._encoders[topic] = RowEncoder(
                 self._target.count(topic), max(size, HEADER_SIZE + 1), INT32_MAX, seed
+            )
+            if self._target.needs_keys(self._disk, topic):
+                self._keyed.add(topic)
+        if topic in self._keyed and ("key" not in self._columns or batch.column("key").null_count):
+            raise InvalidRecordError(
+                f"a row has no key, and topic {topic!r} is compacted (cleanup.policy): it keeps the newest record of"
+                " each key; nothing of this batch was appended. Give each row a key"
             )
         columns = [_plain(batch.column(name)) for name in self._columns]
         rows = pa.RecordBatch.from_arrays(columns, names=self._columns)

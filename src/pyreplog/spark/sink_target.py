@@ -44,8 +44,16 @@ class SinkTarget(NamedTuple):
     def batch_limit(self, disk: Disk, topic: str) -> int:
         """Return the size in bytes of the largest batch to build for ``topic``, by the settings that its logs keep
         on disk."""
-        kept = [read_config(disk, folders[0]) for key, folders in self.folders.items() if key.topic == topic]
-        return min([producer_batch_max(config or LogConfig()) for config in kept], default=INT32_MAX)
+        return min([producer_batch_max(config) for config in self._settings(disk, topic)], default=INT32_MAX)
+
+    def needs_keys(self, disk: Disk, topic: str) -> bool:
+        """Return whether each record of ``topic`` must have a key, because it is compacted by the same settings."""
+        return any(config.compacts for config in self._settings(disk, topic))
+
+    def _settings(self, disk: Disk, topic: str) -> list[LogConfig]:
+        return [
+            read_config(disk, folders[0]) or LogConfig() for key, folders in self.folders.items() if key.topic == topic
+        ]
 
 
 def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = False) -> SinkTarget:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pyreplog
-from pyreplog.errors import InvalidRequestError, SpoolRefusedError
+from pyreplog.errors import InvalidRecordError, InvalidRequestError, SpoolRefusedError
 from pyreplog.record import RecordBatch
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink import ReplogWriter, Staged
@@ -30,7 +30,7 @@ ROWS = [Random(number).randbytes(200) for number in range(1500)]
 
 def write(path: Path, rows: dict[str, list[object]], **options: str) -> list[int]:
     """One task's rows, staged and committed; the sizes of its batches."""
-    schema = {"value": pa.binary(), "topic": pa.string()}
+    schema = {"value": pa.binary(), "key": pa.binary(), "topic": pa.string()}
     batch = pa.RecordBatch.from_arrays(
         [pa.array(column, schema[name]) for name, column in rows.items()], names=list(rows)
     )
@@ -135,6 +135,29 @@ def test_topics_of_a_running_cluster(tmp_path: Path, config: dict[str, object]) 
         for topic, start in (("large", 0), ("small", 1)):
             with cluster.consumer(topic) as consumer:
                 assert {record.value for record in itertools.islice(consumer, 750)} == set(ROWS[start::2])
+
+
+@pytest.mark.parametrize("kind", ["log", "cluster"])
+def test_a_compacted_topic_takes_no_row_without_a_key(tmp_path: Path, kind: str) -> None:
+    """The task fails before its rows are published, so nothing of the write is appended."""
+    config = {"cleanup.policy": "compact"}
+    if kind == "cluster":
+        with pyreplog.Cluster(tmp_path) as cluster:
+            cluster.admin.create_topic("t", config=config)
+            kinds: list[dict[str, list[object]]] = [{}, {"key": [b"1", None]}]
+            for keys in kinds:
+                with pytest.raises(InvalidRecordError, match="a row has no key, and topic 't' is compacted"):
+                    write(tmp_path, {"value": [b"a", b"b"], "topic": ["t", "t"], **keys})
+            write(tmp_path, {"value": [b"a", b"b"], "key": [b"1", b"2"], "topic": ["t", "t"]})
+            with cluster.consumer("t") as consumer:
+                assert len(list(consumer.until_end())) == 2
+        return
+    pyreplog.open_log(tmp_path, topic="t", config=config).close()
+    with pytest.raises(InvalidRecordError, match="a row has no key, and topic 't' is compacted"):
+        write(tmp_path, {"value": [b"a", b"b"], "key": [b"1", None]})
+    write(tmp_path, {"value": [b"a", b"b"], "key": [b"1", b"2"]})
+    with pyreplog.open_log(tmp_path, "r", topic="t") as log:
+        assert [record.key for record in log] == [b"1", b"2"]
 
 
 def test_partitions_of_a_log_have_settings_of_their_own(tmp_path: Path) -> None:
