@@ -72,6 +72,7 @@ cdef class BatchWalk:
             raise ValueError("a walk is made once")
         memset(&self.walk, 0, sizeof(clean_walk))
         self.walk.next_offset = next_offset
+        self.walk.leader_epoch = -1
         self.walk.dense = gaps is not None
         if gaps is not None:
             PyObject_GetBuffer(gaps, &self.gaps, PyBUF_SIMPLE)
@@ -97,8 +98,9 @@ cdef class BatchWalk:
         """Begin with other data, whose first batch is the next one."""
         self.walk.position = 0
 
-    def step(self, long long size, long long next_offset):
+    def step(self, long long size, long long next_offset, int leader_epoch):
         """Note that the caller did the next batch, of ``size`` bytes, which ends at ``next_offset``."""
+        self.walk.leader_epoch = leader_epoch
         self.walk.position += size
         self.walk.next_offset = next_offset
 
@@ -201,14 +203,16 @@ cdef class BatchCleaner:
     cdef int64_t bits_size
 
     def __cinit__(self, KeyMap map not None, long long map_end, long long round_end, long long now_ms,
-                  bint drop_unkeyed, size_t capacity):
-        """``map_end``: records from here on are not in the map. ``capacity``: bytes of output at once."""
+                  bint drop_unkeyed, size_t capacity, long long droppable_end):
+        """``map_end``: records from here on are not in the map. ``capacity``: bytes of output at once. No tombstone
+        from ``droppable_end`` on is dropped."""
         self.map = map
         self.rules.map = &map.map
         self.rules.map_end = map_end
         self.rules.round_end = round_end
         self.rules.now_ms = now_ms
         self.rules.drop_unkeyed = drop_unkeyed
+        self.rules.droppable_end = droppable_end
         memset(&self.counts, 0, sizeof(clean_counts))
         self.counts.dropped_tombstone = -1
         self.capacity = <int64_t>capacity

@@ -323,6 +323,7 @@ cdef extern from "clean.h" nogil:
     ctypedef struct clean_walk:
         int64_t position
         int64_t next_offset
+        int32_t leader_epoch
         bint dense
         clean_gaps gaps
     ctypedef struct clean_rules:
@@ -330,6 +331,7 @@ cdef extern from "clean.h" nogil:
         int64_t map_end
         int64_t round_end
         int64_t now_ms
+        int64_t droppable_end
         bint drop_unkeyed
     ctypedef struct clean_verdict:
         int64_t first_timestamp

@@ -185,7 +185,7 @@ class MemoryLog:
     def append_many_as_leader(self, batches: Sequence[tuple[bytes, bool]], leader_epoch: int) -> list[Appended]:
         return [self.append_as_leader(batches[0][0], leader_epoch)]
 
-    def append_as_follower(self, parts: Sequence[bytes], *, at_end: bool = False) -> int:
+    def append_as_follower(self, parts: Sequence[bytes], *, at_end: bool = False, dropped_tombstone: int = -1) -> int:
         self._may_append()
         for batch in parse(b"".join(parts)):
             if batch.base != self.end_offset:

@@ -72,6 +72,7 @@ static int clean_next(clean_walk *walk, const uint8_t *p, const uint8_t *end, ba
 static void clean_pass(clean_walk *walk, const batch_header *h) {
     walk->position += h->size;
     walk->next_offset = batch_last_offset(h) + 1;
+    walk->leader_epoch = h->leader_epoch;
 }
 
 int keymap_note_records(keymap *map, const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t start_offset,
@@ -159,7 +160,7 @@ int clean_judge(const clean_rules *rules, const batch_header *h, const uint8_t *
                 out->unkeyed += !keep;
             } else {
                 keep = offset >= keymap_find(rules->map, r.key, r.key_size);
-                if (keep && r.value_size < 0 && !protects) {
+                if (keep && r.value_size < 0 && !protects && offset < rules->droppable_end) {
                     keep = false;
                     out->dropped_tombstone = offset;
                 }
@@ -229,7 +230,8 @@ int clean_batches(const clean_rules *rules, clean_walk *walk, const uint8_t *p, 
             return status;
         }
         const bool dated = (h.attributes & ATTRIBUTE_DELETE_HORIZON) != 0;
-        if (v.kept == 0 && (h.producer_id >= 0 || batch_last_offset(&h) + 1 == rules->round_end)) {
+        if (v.kept == 0 && (h.producer_id >= 0 || batch_last_offset(&h) + 1 == rules->round_end ||
+                            h.leader_epoch != walk->leader_epoch)) {
             return CLEAN_OTHER;
         }
         if (v.kept_tombstones > 0 && !dated) {

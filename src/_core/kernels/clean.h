@@ -41,6 +41,7 @@ typedef struct {
 typedef struct {
     int64_t position;      /* bytes of the batches that are done */
     int64_t next_offset;   /* the end of the last batch */
+    int32_t leader_epoch;  /* of the last batch; -1 before the first */
     bool dense;            /* the next batch begins there, or at the end of a recorded gap */
     clean_gaps gaps;
 } clean_walk;
@@ -65,6 +66,7 @@ typedef struct {
     int64_t map_end;       /* records from here on are not in the map, and stay */
     int64_t round_end;     /* a batch that ends here stays, even if it is empty */
     int64_t now_ms;
+    int64_t droppable_end; /* no tombstone from here on is dropped */
     bool drop_unkeyed;
 } clean_rules;
 

@@ -15,7 +15,7 @@ class BatchWalk:
     @property
     def next_offset(self) -> int: ...
     def begin(self) -> None: ...
-    def step(self, size: int, next_offset: int) -> None: ...
+    def step(self, size: int, next_offset: int, leader_epoch: int) -> None: ...
 
 @final
 class KeyMap:
@@ -33,7 +33,14 @@ class KeyMap:
 @final
 class BatchCleaner:
     def __new__(
-        cls, map: KeyMap, map_end: int, round_end: int, now_ms: int, drop_unkeyed: bool, capacity: int
+        cls,
+        map: KeyMap,
+        map_end: int,
+        round_end: int,
+        now_ms: int,
+        drop_unkeyed: bool,
+        capacity: int,
+        droppable_end: int,
     ) -> Self: ...
     def clean(self, walk: BatchWalk, data: Buffer) -> int: ...
     def make_room(self, size: int) -> None: ...

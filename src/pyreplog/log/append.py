@@ -34,6 +34,7 @@ from pyreplog.errors import (
     StorageError,
     UnexpectedAppendOffsetError,
 )
+from pyreplog.log.contiguity import ContiguityCheck
 from pyreplog.log.layout import INT32_MAX, INT64_MAX
 from pyreplog.log.segment_writer import INTERRUPTING, SegmentWriter
 from pyreplog.log.state import LogState
@@ -43,6 +44,16 @@ from pyreplog.ports import Buffer
 _OFFSETS_SCARCE_FROM: Final = INT64_MAX - INT32_MAX
 """Below this offset there are offsets for any batch."""
 _new_tuple = tuple.__new__
+
+
+def _gaps_before(batches: Sequence[Fetched], end_offset: int) -> list[int]:
+    """Return start and end of each gap before and between ``batches``, which follow ``end_offset``."""
+    bounds: list[int] = []
+    for base, last, _, _, _ in batches:
+        if base != end_offset:
+            bounds += (end_offset, base)
+        end_offset = last + 1
+    return bounds
 
 
 class LogAppender(LogState):
@@ -171,12 +182,13 @@ class LogAppender(LogState):
 
     # -- as a follower --
 
-    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
+    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False, dropped_tombstone: int = -1) -> int:
         """Append batches fetched from the leader, whole ones in each of ``parts``; return the new end offset.
 
         Their bytes stay as they are. All are checked before any is written: checksum, offsets not
-        below the end and rising, leader epochs not falling. Gaps are allowed, but with ``at_end`` not
-        before the first batch. Raises :class:`CorruptError`, or its
+        below the end and rising, leader epochs not falling. Gaps are allowed, but with ``at_end`` only
+        if the log :attr:`takes_gaps`, and then they are noted. ``dropped_tombstone``: the leader's,
+        which is noted too if these batches may have lost it. Raises :class:`CorruptError`, or its
         :class:`UnexpectedAppendOffsetError` for batches that do not follow.
         """
         if self._failure is not None or self._closed:
@@ -184,36 +196,54 @@ class LogAppender(LogState):
         if self.epochs.current is None:
             self._change_epochs(self._leader_epochs.write)
         end, active = self.end_offset, self._active
-        before = active.size
-        try:
-            size = active.append_next(parts, end, self.epochs.latest, self._tail, self.producers)
-            self.end_offset = active.next_offset
-        except BaseException as error:
-            self._append_failed(error, before)
-            raise
-        if size:
-            return self.end_offset
+        if dropped_tombstone < end:  # most answers
+            before = active.size
+            try:
+                size = active.append_next(parts, end, self.epochs.latest, self._tail, self.producers)
+                self.end_offset = active.next_offset
+            except BaseException as error:
+                self._append_failed(error, before)
+                raise
+            if size:
+                return self.end_offset
         views, batches, gaps = check_fetched(parts, end, self.epochs.latest)
         if not batches:
             return end
-        if at_end and batches[0][0] != end:
-            reason = f"{self.topic_partition}: a batch fetched from offset {end} begins elsewhere"
-            raise UnexpectedAppendOffsetError(
-                reason, first_offset=batches[0][0], last_offset=batches[0][1], end_offset=end
-            )
+        notes = at_end and self.takes_gaps and not self._mark.may_have_gaps
+        if gaps and at_end and not notes and not self._mark.may_have_gaps:
+            missing, base = _gaps_before(batches, end)[:2]
+            last = next(one[1] for one in batches if one[0] == base)
+            reason = f"{self.topic_partition}: a batch fetched from offset {missing} begins elsewhere"
+            raise UnexpectedAppendOffsetError(reason, first_offset=base, last_offset=last, end_offset=missing)
         if batches[-1][1] - batches[0][0] <= INT32_MAX:
-            self._append_validated(views, batches, gaps=gaps)
+            self._append_validated(views, batches, gaps=gaps, notes=notes, dropped_tombstone=dropped_tombstone)
         else:
             # No segment holds them all.
             for view, fetched in zip(cut_fetched(views, batches), batches, strict=True):
-                self._append_validated([view], [fetched], gaps=gaps)
+                self._append_validated([view], [fetched], gaps=gaps, notes=notes, dropped_tombstone=dropped_tombstone)
         return self.end_offset
 
-    def _append_validated(self, views: Sequence[memoryview], batches: Sequence[Fetched], *, gaps: bool) -> None:
-        """Append ``batches``, which ``check_fetched`` found one after another in ``views``, with one write."""
-        if gaps and not self._mark.may_have_gaps:
-            self._allow_gaps()
+    def _append_validated(
+        self,
+        views: Sequence[memoryview],
+        batches: Sequence[Fetched],
+        *,
+        gaps: bool,
+        notes: bool = False,
+        dropped_tombstone: int = -1,
+    ) -> None:
+        """Append ``batches``, which ``check_fetched`` found one after another in ``views``, with one write.
+        ``notes``: gaps and a dropped tombstone are noted."""
         start, size = self.end_offset, sum(view.nbytes for view in views)
+        noted: Sequence[int] = ()
+        if notes:
+            noted = _gaps_before(batches, start) if gaps else ()
+            if noted and batches[-1][1] - start > INT32_MAX:
+                # The next segment begins at the first batch, so the first gap ends this one.
+                self._note_gaps_in(self._active, noted[:2], -1)
+                noted = noted[2:]
+        elif gaps and not self._mark.may_have_gaps:
+            self._allow_gaps()
         epochs = self.epochs.entries if batches[-1][2] != self.epochs.latest else None
         try:
             if epochs is not None:
@@ -221,6 +251,9 @@ class LogAppender(LogState):
                     if epoch != self.epochs.latest:
                         self._change_epochs(partial(self._leader_epochs.assign, epoch, base))
             active = self._writer_for(size, len(batches), batches[0][0], batches[-1][1], batches[0][4])
+            tombstone = min(dropped_tombstone, batches[-1][1]) if notes and dropped_tombstone >= start else -1
+            if noted or tombstone >= 0:
+                self._note_gaps_in(active, noted, tombstone)
             before = active.size
             try:
                 active.commit(views, len(batches), start, self._tail, self.producers)
@@ -231,6 +264,8 @@ class LogAppender(LogState):
                     self.fail_until_reopened(error)  # the history has epochs that did not begin
                 raise
         except BaseException as error:
+            if self.end_offset == start and self._failure is None and not self._mark.may_have_gaps:
+                self._forget_gaps_ahead()
             if epochs is not None and self.end_offset == start:
                 self._leader_epochs.restore(epochs)
                 if self._failure is None:
@@ -241,6 +276,48 @@ class LogAppender(LogState):
             if isinstance(error, StorageError) and self.end_offset > start:
                 self._write_failed(error)
             raise
+
+    def _note_gaps_in(self, segment: SegmentWriter, bounds: Sequence[int], dropped_tombstone: int) -> None:
+        try:
+            self.note_gaps(segment, bounds, dropped_tombstone)
+        except StorageError as error:
+            self._append_refused(error)
+            raise
+        self._dropped_tombstone = None
+
+    def note_gaps(self, segment: SegmentWriter, bounds: Sequence[int], dropped_tombstone: int) -> None:
+        """Write down which offsets the batches that are written to ``segment`` next leave out, before they are.
+
+        ``bounds``: start and end of each gap. So no gap is ever taken for a lost batch, and no lost batch for a gap.
+        Raises :class:`StorageError`.
+        """
+        self._allow_recorded_gaps()
+        segment.add_gaps(bounds, dropped_tombstone)
+
+    def _forget_gaps_ahead(self) -> None:
+        """Forget the gaps of batches that could not be written. Others may be written there."""
+        active = self._active
+        if active.base_offset > self.end_offset:
+            self.fail_until_reopened(InternalError("a segment was begun behind a gap, and its first batch refused"))
+        elif self._mark.state.compacted:
+            try:
+                active.cut_gaps(self.end_offset)
+            except StorageError as error:
+                self.fail_after_refused_write(error)
+
+    def _allow_recorded_gaps(self, *, sync: bool = False) -> None:
+        """Say in the mark, durably, that the files of gaps count."""
+        if not self._mark.state.compacted:
+            try:
+                self._mark.write_state(self._state()._replace(compacted=True))
+            except StorageError as error:
+                self._write_failed(error)
+                raise
+            if self._contiguity is not None:
+                self._contiguity = ContiguityCheck(self.epochs, compacted=True)
+        if sync or not self._gaps_allowed:
+            self._sync_mark()
+        self._gaps_allowed = True
 
     def _allow_gaps(self) -> None:
         """Say in the mark that offsets may be missing, before any are: they are no sign of damage then."""
@@ -307,10 +384,10 @@ class LogAppender(LogState):
         except INTERRUPTING as error:
             self.fail_until_reopened(error)
             raise
-        if active.size == 0 and active is not self._segments.first:
+        if active.size == 0 and active is not self._segments.first and not len(active.gaps):
             # The next batch is too far away for the indexes of this empty segment. The oldest
-            # segment stays, because the log's start is in it. If the disk keeps the file it does no
-            # harm.
+            # segment stays, because the log's start is in it; so does one whose offsets are a gap.
+            # If the disk keeps the file it does no harm.
             with contextlib.suppress(StorageError):
                 self._segments.drop(active)
         if self.on_roll is not None:

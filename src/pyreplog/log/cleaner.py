@@ -69,6 +69,10 @@ class CleanedSegment(NamedTuple):
     suffixes: Sequence[str]
     """Its files, the log first. Their names end in ``.cleaned``."""
     sources: Sequence[CleanSource]
+    newly_dropped: int
+    """The highest offset of a tombstone or transaction marker that this pass dropped; -1 if it dropped none."""
+    generation: int
+    """Of the log that the sources are of."""
 
 
 class Cleaner:
@@ -88,6 +92,7 @@ class Cleaner:
         self._transactions = CleanedTransactions()
         self._done: list[CleanedSegment] = []
         self._bytes_read = 0
+        self._dropped_marker = -1
 
     # -- the map --
 
@@ -108,6 +113,7 @@ class Cleaner:
             plan.now_ms,
             plan.config.compact_unkeyed == "drop",
             _CHUNK_SIZE,
+            plan.droppable_end,
         )
         return self._end_offset
 
@@ -145,8 +151,9 @@ class Cleaner:
                 self._transactions.add_aborted(source.aborted)
                 self._copy(source, writer)
             before = max((one.dropped_tombstone for one in sources), default=-1)
-            cleaner = self._made
-            cleaned = writer.finish(max(before, cleaner.dropped_tombstone), self._transactions.take_index())
+            dropped = self._made.dropped_tombstone
+            cleaned = writer.finish(max(before, dropped), self._transactions.take_index())
+            cleaned = cleaned._replace(newly_dropped=max(dropped, self._dropped_marker))
         except BaseException:
             writer.remove()
             raise
@@ -183,7 +190,10 @@ class Cleaner:
         marks_nothing = False
         if batch.is_control:
             marks_nothing = self._transactions.read_control(batch)
-            discards = marks_nothing and horizon is not None and horizon <= self.plan.now_ms
+            is_over = horizon is not None and horizon <= self.plan.now_ms
+            discards = marks_nothing and is_over and batch.last_offset < self.plan.droppable_end
+            if discards:
+                self._dropped_marker = batch.last_offset
         else:
             discards = self._transactions.read_data(batch)
         if discards or not batch.record_count:
@@ -213,9 +223,9 @@ class Cleaner:
         return bytes(rest)
 
     def _stays_empty(self, batch: RecordBatch) -> bool:
-        """Return whether ``batch`` stays without records: it has the last sequence or epoch of an active producer, or
-        the end of the pass, which would be lost otherwise."""
-        if batch.next_offset == self._end_offset:
+        """Return whether ``batch`` stays without records: it has the last sequence or epoch of an active producer,
+        the end of the pass, or the start of a leader epoch, which would be lost otherwise."""
+        if batch.next_offset == self._end_offset or batch.base_offset in self.plan.epoch_starts:
             return True
         known = None if batch.producer_id < 0 else self.plan.producers.get(batch.producer_id)
         if known is None:
@@ -281,7 +291,7 @@ class Cleaner:
                 batch = RecordBatch(data)
                 if not other(batch, memoryview(data)):
                     return -1
-                walk.step(0, batch.next_offset)
+                walk.step(0, batch.next_offset, -1)
         except CorruptLogError:
             raise
         except CorruptError as error:
@@ -314,7 +324,7 @@ class Cleaner:
             batch = RecordBatch(data, at)
             if not other(batch, data[at : at + batch.size]):
                 return False
-            walk.step(batch.size, batch.next_offset)
+            walk.step(batch.size, batch.next_offset, batch.leader_epoch)
 
     def result(self) -> Compaction:
         """Return the counts of the pass so far."""
@@ -340,6 +350,7 @@ class _SegmentFiles:
         self._disk = disk
         self._directory = plan.directory
         self._sources = sources
+        self._generation = plan.generation
         self._base = base = sources[0].base_offset
         self._end = sources[-1].end_offset
         self._is_dense = sources[0].gaps is not None
@@ -393,7 +404,7 @@ class _SegmentFiles:
             file.sync()
             file.close()
         self._disk.sync_directory(self._directory)
-        return CleanedSegment(self._base, next_offset, size, tuple(self._suffixes), self._sources)
+        return CleanedSegment(self._base, next_offset, size, tuple(self._suffixes), self._sources, -1, self._generation)
 
     def _put(self, suffix: str, content: bytes) -> None:
         self._files.append(self._create(suffix))

@@ -6,7 +6,7 @@ log's lock. It has all that a pass needs to know of the log, so that the pass it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
@@ -56,6 +56,13 @@ class CleaningPlan(NamedTuple):
     producers: Mapping[int, tuple[int, int]]
     """Active producers: id -> (last offset of its newest data batch, or -1; epoch)."""
     now_ms: int
+    droppable_end: int
+    """No tombstone and no transaction marker from here on is dropped, whatever its age."""
+    epoch_starts: Collection[int]
+    """The offsets at which a leader epoch begins, if the log has other replicas: the batch there stays, so that each
+    copy knows the same history."""
+    generation: int
+    """Of the log: truncations since make the pass void."""
 
     @property
     def dirty(self) -> Sequence[CleanSource]:

@@ -74,6 +74,11 @@ class LogCompactor(LogTruncator):
             sources=sources,
             first_dirty=min(first_dirty, max(uncleanable, self.start_offset)),
             first_uncleanable=uncleanable,
+            generation=self.generation,
+            droppable_end=self.droppable_end,
+            epoch_starts=()
+            if self.tombstone_bound is None
+            else frozenset(entry.start_offset for entry in self.epochs.entries),
             producers={
                 entry.producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
                 for entry in self.producers.table
@@ -129,17 +134,10 @@ class LogCompactor(LogTruncator):
                 return found, batch.next_offset
         return -1, batch.next_offset
 
-    @property
-    def dropped_tombstone(self) -> int:
-        """The highest offset of a tombstone that compaction dropped from this log; -1 if it dropped none. A reader
-        that goes on below it may have missed that a key was deleted."""
-        if not self._mark.state.compacted:
-            return -1
-        return max(segment.gaps.dropped_tombstone for segment in self._segments)
-
     def install(self, cleaned: CleanedSegment) -> bool:
         """Put ``cleaned`` in the place of its sources, durably. Return False if the log no longer has them: it was
-        truncated, or retention removed one. Then the files of ``cleaned`` are removed.
+        truncated, or retention removed one; or if a tombstone was dropped that another replica may lack by now. Then
+        the files of ``cleaned`` are removed.
 
         Raises :class:`StorageError`; the log then ends, and the next opening finishes or undoes the change.
         """
@@ -151,10 +149,13 @@ class LogCompactor(LogTruncator):
             for old, source in zip(olds, cleaned.sources, strict=True)
             if old is not None and (old.size, old.path, old.synced) == (source.size, source.path, True)
         ]
-        if len(sources) != len(olds):
+        is_early = cleaned.newly_dropped >= self.droppable_end
+        if len(sources) != len(olds) or cleaned.generation != self.generation or is_early:
             self.discard(cleaned)
             return False
-        self._allow_recorded_gaps()
+        # The high watermark that the pass was made with is durable before its records go.
+        self.write_mark()
+        self._allow_recorded_gaps(sync=True)
         try:
             self._swap(cleaned, sources)
         except StorageError as error:
@@ -164,6 +165,7 @@ class LogCompactor(LogTruncator):
             self.fail_until_reopened(error)
             raise
         self._tail.clear()
+        self._dropped_tombstone = None
         # Another sequence number, so that lock-free readers look at the folder.
         self._mark.write_state(self._state())
         return True
@@ -214,18 +216,7 @@ class LogCompactor(LogTruncator):
         self._mark.write_state(self._state()._replace(compacted=True, may_have_gaps=not dense))
         self._sync_mark()
         self._contiguity = ContiguityCheck(self.epochs, compacted=True) if dense else None
-
-    def _allow_recorded_gaps(self) -> None:
-        """Say in the mark, durably, that the files of gaps count."""
-        if not self._mark.state.compacted:
-            try:
-                self._mark.write_state(self._state()._replace(compacted=True))
-            except StorageError as error:
-                self._write_failed(error)
-                raise
-            if self._contiguity is not None:
-                self._contiguity = ContiguityCheck(self.epochs, compacted=True)
-        self._sync_mark()
+        self._dropped_tombstone = None
 
     def _swap(self, cleaned: CleanedSegment, sources: list[SegmentWriter]) -> None:
         disk, directory = self.disk, self.directory

@@ -147,6 +147,8 @@ class ContiguityCheck:
             base, length, leader_epoch, delta = SEQUENCE_FIELDS.unpack_from(data, at)
             if base > expected and self.compacted:
                 behind = self.behind_gap(segment, expected)
+                if behind == expected and segment.refresh_gaps():
+                    behind = self.behind_gap(segment, expected)
                 if at and behind >= end_offset:
                     break
                 expected = behind

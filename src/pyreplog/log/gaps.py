@@ -11,7 +11,11 @@ Format (docs/internals/format/gaps.md), big-endian::
 
 ``tombstone`` is the highest offset of a tombstone that compaction dropped from the segment, -1 if it dropped none.
 ``distance`` is from the end of the gap before, or from the base offset. A gap longer than 2^32 - 1 offsets takes
-several pairs. The checksum is the CRC-32C of all bytes before it.
+several pairs. The checksum is the CRC-32C of all bytes of the block before it.
+
+A follower of a compacted log adds a block of this form for each fetch answer with gaps, so that it never rewrites a
+file that grows. The gaps of all blocks count. The first block is put in place at once; a later one may be torn, then
+the file counts up to there, and the log is cut before the first batch that needs the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from pyreplog.errors import CorruptError, StorageNotFoundError
 from pyreplog.log.layout import GAPS_SUFFIX, INT64_MAX, SCAN_CHUNK_SIZE, join, segment_name
 from pyreplog.log.snapshot import read_whole
 from pyreplog.ports import Disk, File
-from pyreplog.record import size_of
+from pyreplog.record import base_offset_of, size_of
 
 # On disk: never change.
 _MAGIC: Final = b"RLGP"
@@ -44,21 +48,28 @@ GAPS_SIZE_MAX: Final = 512 << 20
 
 
 class Gaps:
-    """The gaps of one segment, by rising offsets. Immutable."""
+    """The gaps of one segment, by rising offsets. Only the segment that is being written adds to them."""
 
-    __slots__ = ("_bounds", "dropped_tombstone")
+    __slots__ = ("_bounds", "dropped_tombstone", "file_size")
 
     def __init__(self, bounds: Iterable[int] = (), dropped_tombstone: int = -1) -> None:
         """``bounds``: start and end of each gap; a gap that begins at the end of the one before is joined with it."""
         #: The highest offset of a tombstone that was dropped from the segment; -1 if none was.
-        self.dropped_tombstone = dropped_tombstone
-        joined = array("q")
+        self.dropped_tombstone = -1
+        #: The bytes of the file that count; 0 if they are of no file.
+        self.file_size = 0
+        self._bounds = array("q")
+        self.add(bounds, dropped_tombstone)
+
+    def add(self, bounds: Iterable[int], dropped_tombstone: int) -> None:
+        """Add gaps behind the present ones, and another dropped tombstone."""
+        joined = self._bounds
         for index, offset in enumerate(bounds):
             if index % 2 == 0 and joined and joined[-1] == offset:
                 joined.pop()
             else:
                 joined.append(offset)
-        self._bounds = joined
+        self.dropped_tombstone = max(self.dropped_tombstone, dropped_tombstone)
 
     def __len__(self) -> int:
         return len(self._bounds) // 2
@@ -128,24 +139,44 @@ def format_gaps(base_offset: int, gaps: Gaps) -> bytes:
 
 
 def parse_gaps(content: bytes, base_offset: int, path: str = "") -> Gaps:
-    """Return the gaps in the content of the file of the segment at ``base_offset``. Raises :class:`CorruptError`."""
+    """Return the gaps in the content of the file of the segment at ``base_offset``. ``file_size`` is the size of the
+    blocks up to one that is torn. Raises :class:`CorruptError` if the first block is damaged."""
+    gaps = Gaps()
+    while not gaps.file_size or gaps.file_size < len(content):
+        try:
+            _parse_block(memoryview(content)[gaps.file_size :], base_offset, gaps)
+        except CorruptError as error:
+            if gaps.file_size:
+                break
+            raise CorruptError(error.reason, file=path) from None
+    return gaps
+
+
+def _parse_block(content: memoryview, base_offset: int, gaps: Gaps) -> None:
+    """Add the first block of ``content`` to ``gaps``. Raises :class:`CorruptError`."""
     if len(content) < _HEADER.size + _CRC.size:
-        raise CorruptError(f"a file of gaps with {len(content)} bytes is cut off", file=path)
+        raise CorruptError(f"a file of gaps with {len(content)} bytes is cut off")
     magic, version, _, base, tombstone, count = _HEADER.unpack_from(content)
-    body = memoryview(content)[: -_CRC.size]
-    if magic != _MAGIC or _CRC.unpack_from(content, len(body))[0] != crc32c(body):
-        raise CorruptError("a file of gaps has a wrong checksum", file=path)
+    size = _HEADER.size + count * _PAIR_SIZE
+    if magic == _MAGIC and size + _CRC.size > len(content):
+        raise CorruptError(f"a file of gaps with {len(content)} bytes is cut off")
+    body = content[:size]
+    if magic != _MAGIC or _CRC.unpack_from(content, size)[0] != crc32c(body):
+        raise CorruptError("a file of gaps has a wrong checksum")
     if version != _VERSION:
-        raise CorruptError(f"a file of gaps has version {version}, expected {_VERSION}", file=path)
-    if base != base_offset or len(body) != _HEADER.size + count * _PAIR_SIZE:
-        raise CorruptError(f"a file of gaps is of another segment, at {base}", file=path)
+        raise CorruptError(f"a file of gaps has version {version}, expected {_VERSION}")
+    if base != base_offset:
+        raise CorruptError(f"a file of gaps is of another segment, at {base}")
     numbers = array("I", bytes(body[_HEADER.size :]))
     if sys.byteorder == "little":
         numbers.byteswap()
     bounds = list(accumulate(numbers, initial=base_offset))[1:]
     if bounds and (bounds[-1] > INT64_MAX or 0 in numbers[1::2]):
-        raise CorruptError("a file of gaps has an empty gap or passes the greatest offset", file=path)
-    return Gaps(bounds, tombstone)
+        raise CorruptError("a file of gaps has an empty gap or passes the greatest offset")
+    if bounds and gaps.bounds and bounds[0] < gaps.bounds[-1]:
+        raise CorruptError("a file of gaps has gaps that overlap")
+    gaps.add(bounds, tombstone)
+    gaps.file_size += size + _CRC.size
 
 
 def read_gaps(disk: Disk, directory: str, base_offset: int, name: str = "") -> Gaps | None:
@@ -161,7 +192,7 @@ def read_gaps(disk: Disk, directory: str, base_offset: int, name: str = "") -> G
 
 def walk_gaps(file: File, size: int, base_offset: int) -> Iterator[tuple[int, int, int]]:
     """Yield (position, start, end) of each gap between the batches in the first ``size`` bytes of ``file``, a segment
-    at ``base_offset``. ``position`` is that of the chunk with the batch behind it. REQUIRES whole batches."""
+    at ``base_offset``. ``position`` is that of the batch behind it. REQUIRES whole batches."""
     position, expected, want = 0, base_offset, SCAN_CHUNK_SIZE
     while position < size:
         data = file.read_at(position, min(want, size - position))
@@ -173,7 +204,10 @@ def walk_gaps(file: File, size: int, base_offset: int) -> Iterator[tuple[int, in
             continue
         found, end = find_gaps(data[:whole], expected)
         for start, stop in found:
-            yield position, start, stop
+            at = 0
+            while base_offset_of(data[at:]) != stop:
+                at += size_of(data[at:])
+            yield position + at, start, stop
         expected, position, want = end, position + whole, SCAN_CHUNK_SIZE
 
 

@@ -32,7 +32,7 @@ from pyreplog.log.layout import (
     join,
     segment_name,
 )
-from pyreplog.log.log_segments import LogSegments
+from pyreplog.log.log_segments import LogSegments, settle_gaps
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
 from pyreplog.log.names import recreate_empty_segments
 from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, SplitSegment, find_parts, split_segment
@@ -83,10 +83,10 @@ class Loader:
         self.origin = origin
         self.listener = listener
         self._notes: list[str] = []
-        # The notes about split segments.
-        self._split_notes: list[str] = []
+        self._split_notes: list[str] = []  # about split segments
         self._torn = TornTail(disk, directory)
         self._harmed = False
+        self._cut_at_gap: set[int] = set()  # base offsets of segments with a gap that is not recorded
         self._scanned_size = 0
 
     def load(self) -> Loaded:
@@ -233,6 +233,8 @@ class Loader:
             segments.append(self._first_segment())
         # The name of a file that was created just before a kill may not be durable yet.
         self.disk.sync_directory(self.directory)
+        if self._is_dense and state is not None and state.compacted:
+            settle_gaps(segments, state.synced_end)
         synced_end = min(self.durable_end if state is None else state.synced_end, segments[-1].next_offset)
         return self._loaded(segments, epochs, synced_end=synced_end, clean=False)
 
@@ -266,7 +268,8 @@ class Loader:
                 self._check_last_batch_extent(segment, scan, position, end)
                 if end < self.durable_end:
                     raise self._corruption(segments, index, scan, position, end)
-                if scan.status or scan.gap or position != scan.position or index + 1 < len(segments):
+                is_harm = scan.status or scan.gap or segment.base_offset in self._cut_at_gap
+                if is_harm or position != scan.position or index + 1 < len(segments):
                     self._record_loss()
                 self._torn.remove_from(segments, index + 1)
                 self._torn.cut(segment, position)
@@ -303,8 +306,12 @@ class Loader:
             dense=self._is_dense and not len(self._gaps_of(segment)),
         )
         feed_segment(scan, segment.file, segment.size, None if self.listener is None else self.listener.add)
-        self._check_gaps(segment, scan.position)
-        return scan
+        end = self._first_unrecorded(segment, scan.position)
+        if end is None:
+            return scan
+        self._cut_at_gap.add(segment.base_offset)
+        interval = self.config.index_interval_bytes
+        return scan_segment(segment.file, end, segment.base_offset, index_interval=interval, check_crc=False)
 
     @property
     def _is_dense(self) -> bool:
@@ -319,17 +326,18 @@ class Loader:
         """Return the offset at which the segment after ``segment`` must begin."""
         return self._gaps_of(segment).behind(segment.end_offset())
 
-    def _check_gaps(self, segment: SegmentWriter, size: int) -> None:
-        """Raise :class:`CorruptLogError` if the batches in the first ``size`` bytes of ``segment`` leave out offsets
-        that are in no recorded gap. Compacted segments were durable before, so that is no torn tail."""
+    def _first_unrecorded(self, segment: SegmentWriter, size: int) -> int | None:
+        """Return the position of the first batch in ``segment`` behind a gap that is not recorded, which is torn;
+        None if there is none. Raises :class:`CorruptLogError` below the durable end."""
         gaps = self._gaps_of(segment)
-        if not len(gaps):
-            return
-        found = unrecorded_gap(segment.file, size, segment.base_offset, gaps)
-        if found is not None:
-            position, start, end = found
-            reason = f"batch has base offset {end}, expected {gaps.behind(start)}"
-            raise CorruptLogError(reason, start=start, end=end, file=segment.path, position=position)
+        found = unrecorded_gap(segment.file, size, segment.base_offset, gaps) if len(gaps) else None
+        if found is None:
+            return None
+        position, start, end = found
+        if start >= self.durable_end:
+            return position
+        reason = f"batch has base offset {end}, expected {gaps.behind(start)}"
+        raise CorruptLogError(reason, start=start, end=end, file=segment.path, position=position)
 
     def _check_overflow(self, segments: Sequence[SegmentWriter], index: int, scan: SegmentScanner) -> None:
         """Raise :class:`_Overflow` if ``scan`` ended at an offset too far from the segment's base, not at damage.

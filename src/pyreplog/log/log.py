@@ -404,7 +404,7 @@ class Log(LogCompactor):
         files: list[File] = []
         for segment in self._segments.unsynced():
             files += segment.files(closed=True)
-        files.append(self._active.file)
+        files += self._active.files(closed=False)
         return SyncPlan(files, self.end_offset, self.generation)
 
     def synced(self, upto: int, generation: int, *, alone: bool = False, mark: bool = True) -> None:

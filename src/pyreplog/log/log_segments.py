@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from pyreplog.errors import StorageError
-from pyreplog.log.layout import SEGMENT_SUFFIXES, join, segment_name
+from pyreplog.log.layout import INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.log.segments import Segments
@@ -77,7 +77,7 @@ class LogSegments(Segments[SegmentWriter]):
         segment = self._segments[-1]
         self._cache.forget(segment)
         segment.truncate(offset, wall_ms)
-        segment.cut_gaps(offset)
+        segment.cut_gaps(segment.next_offset)
         segment.synced = False
         self.last = segment
         return segment
@@ -150,6 +150,16 @@ class LogSegments(Segments[SegmentWriter]):
                 raise
             del self._segments[slot:]
             del self._bases[slot:]
+
+
+def settle_gaps(segments: Sequence[SegmentWriter], synced_end: int) -> None:
+    """After a crash, forget the gaps behind the log's end, because other batches may be there, and write those of
+    the records from ``synced_end`` on anew: they may be only in the page cache."""
+    for segment in segments:
+        if segment is segments[-1]:
+            segment.cut_gaps(segment.next_offset, rewrite=True)
+        elif segment.gaps.behind(segment.end_offset()) > synced_end:
+            segment.cut_gaps(INT64_MAX, rewrite=True)
 
 
 def _remove_files(segment: SegmentWriter) -> None:

@@ -175,6 +175,16 @@ class SegmentReader(SegmentEnd):
             gaps = self._gaps = self._read_gaps()
         return gaps
 
+    def refresh_gaps(self) -> bool:
+        """Read the gaps again if their file has grown since, because a follower adds to it. Return whether it
+        had."""
+        before = self.gaps
+        now = self._read_gaps()
+        if now.file_size <= before.file_size:
+            return False
+        self._gaps = now
+        return True
+
     def _read_gaps(self) -> Gaps:
         # A writer renames the file a moment after its segment.
         for name in (self._names.gaps + SWAP_SUFFIX, self._names.gaps):

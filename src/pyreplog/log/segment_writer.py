@@ -48,7 +48,7 @@ class SegmentWriter(SegmentReader):
     age of the segment decides whether a batch fits.
     """
 
-    __slots__ = ("_clock", "_reserve_from", "_roll_ms", "_untrimmed", "created_ms", "synced")
+    __slots__ = ("_clock", "_gaps_file", "_reserve_from", "_roll_ms", "_untrimmed", "created_ms", "synced")
 
     opens_for_writing: ClassVar = True
 
@@ -68,6 +68,8 @@ class SegmentWriter(SegmentReader):
         # `size`.
         self._reserve_from = self._reserved = RESERVE_FROM
         self._untrimmed = False
+        # The file of gaps, once a second block is written to it.
+        self._gaps_file: File | None = None
         # Writes of this size and more are done in pieces.
         self._pieces_from = INT64_MAX
 
@@ -109,9 +111,17 @@ class SegmentWriter(SegmentReader):
     def release(self) -> None:
         """Close the files and drop the indexes from memory, unless they have entries that are not in their files."""
         indexes = self._indexes
+        if self._gaps_file is not None:
+            self._gaps_file.close()
+            self._gaps_file = None
         super().release()
         if indexes is not None and indexes.pending:
             self._indexes = indexes
+
+    def forget(self) -> None:
+        """Drop files and indexes for good, without closing them: a sync may still use them."""
+        super().forget()
+        self._gaps_file = None
 
     # -- when it is full --
 
@@ -262,8 +272,10 @@ class SegmentWriter(SegmentReader):
             self._cut(self.file)
 
     def files(self, *, closed: bool) -> list[File]:
-        """Return the files that a sync of this segment covers: the log, and the indexes once it is ``closed``."""
-        return [self.file, *self.indexes.files(), *self.transactions.files()] if closed else [self.file]
+        """Return the files that a sync of this segment covers: the log and its gaps, and the indexes once it is
+        ``closed``."""
+        files = [self.file] if self._gaps_file is None else [self._gaps_file, self.file]
+        return [*files, *self.indexes.files(), *self.transactions.files()] if closed else files
 
     def repair_indexes(self) -> None:
         """Rebuild both indexes if this closed segment was not scanned and its time index ends too early.
@@ -330,18 +342,58 @@ class SegmentWriter(SegmentReader):
         self.transactions.truncate(offset)
         self._settle_tail(wall_ms)
 
-    def cut_gaps(self, offset: int) -> None:
-        """Forget the gaps from ``offset`` on, where the log ends now, because other batches will be there."""
+    # -- gaps --
+
+    @property
+    def _gaps_path(self) -> str:
+        return join(self.directory, segment_name(self.base_offset, GAPS_SUFFIX))
+
+    def add_gaps(self, bounds: Sequence[int], dropped_tombstone: int) -> None:
+        """Add gaps to the file, which the batches that are written next leave. ``bounds``: start and end of each.
+
+        A first block takes its place at once, durably. The next sync covers a later one. Raises
+        :class:`StorageError`: nothing was added, unless :attr:`gaps_torn`.
+        """
+        gaps = self.gaps
+        content = format_gaps(self.base_offset, Gaps(bounds, dropped_tombstone))
+        if gaps.file_size:
+            file = self._gaps_file
+            if file is None:
+                file = self._gaps_file = self.disk.open(self._gaps_path, write=True)
+            try:
+                file.write_at(gaps.file_size, [content])
+            except BaseException:
+                file.truncate(gaps.file_size)
+                raise
+        else:
+            replace_file(self.disk, self._gaps_path, content, reserve_in=parent_of(self.directory))
+        gaps.add(bounds, dropped_tombstone)
+        gaps.file_size += len(content)
+
+    def cut_gaps(self, offset: int, *, rewrite: bool = False) -> None:
+        """Forget the gaps from ``offset`` on, where the log ends now, because other batches will be there; and a
+        torn block of their file. ``rewrite``: write the rest anew in any case."""
         gaps = self.gaps
         kept = gaps.below(offset)
-        if kept != gaps:
+        found = self.disk.stat(self._gaps_path)
+        if found is not None and (rewrite or kept != gaps or found.size != gaps.file_size):
             self.write_gaps(kept)
+            return
+        kept.file_size = gaps.file_size
+        # Another object, because a pass of compaction may be reading the old one.
+        self._gaps = kept
 
     def write_gaps(self, gaps: Gaps) -> None:
         """Replace the file of gaps, durably."""
-        path = join(self.directory, segment_name(self.base_offset, GAPS_SUFFIX))
-        replace_file(self.disk, path, format_gaps(self.base_offset, gaps), reserve_in=parent_of(self.directory))
+        self._gaps_file = None  # not closed: a sync may still use it
+        content = format_gaps(self.base_offset, gaps)
+        replace_file(self.disk, self._gaps_path, content, reserve_in=parent_of(self.directory))
+        gaps.file_size = len(content)
         self._gaps = gaps
+
+    def refresh_gaps(self) -> bool:
+        """Return False: what is in memory is what the file has."""
+        return False
 
     def _settle_tail(self, wall_ms: int) -> None:
         """Find the end, timestamps and index entries behind the last index entry again."""

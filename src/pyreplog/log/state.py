@@ -43,7 +43,9 @@ class LogState:
         "_config",
         "_contiguity",
         "_counts_flushed",
+        "_dropped_tombstone",
         "_failure",
+        "_gaps_allowed",
         "_leader_epochs",
         "_mark",
         "_pending_deletes",
@@ -68,6 +70,7 @@ class LogState:
         "producers",
         "recovery",
         "start_offset",
+        "tombstone_bound",
         "topic_id",
         "topic_partition",
     )
@@ -102,6 +105,12 @@ class LogState:
         self.high_watermark = state.high_watermark
         #: Records below this offset were compacted: the entry in the root's cleaner checkpoint.
         self.cleaned_end = 0
+        #: A replica's log: every assigned replica has the records below, as far as is known.
+        #: Compaction drops no tombstone from there on. None: the log has no other replica.
+        self.tombstone_bound: int | None = None
+        self._dropped_tombstone: int | None = None  # not looked up yet
+        # Whether this life of the log made sure that its mark says that recorded gaps count.
+        self._gaps_allowed = False
         self._tail = TailCache(TAIL_SIZE)
         self._failure: Exception | None = None
         self._poisoned = False
@@ -145,6 +154,28 @@ class LogState:
     def mark(self) -> MarkState:
         """The content of the mark's file."""
         return self._mark.state
+
+    @property
+    def takes_gaps(self) -> bool:
+        """Whether offsets may be missing in what a leader sends: the topic is or was compacted."""
+        return self._config.may_have_gaps or self._mark.state.compacted
+
+    @property
+    def droppable_end(self) -> int:
+        """Compaction drops only tombstones, and markers of transactions, below this offset: every replica has had
+        them, so none can keep an older record of their key."""
+        bound = self.high_watermark if self.tombstone_bound is None else self.tombstone_bound
+        return min(bound, self.high_watermark)
+
+    @property
+    def dropped_tombstone(self) -> int:
+        """The highest offset of a tombstone that compaction dropped from this log; -1 if it dropped none. A reader
+        that goes on below it may have missed that a key was deleted."""
+        if not self._mark.state.compacted:
+            return -1
+        if self._dropped_tombstone is None:
+            self._dropped_tombstone = max(segment.gaps.dropped_tombstone for segment in self._segments)
+        return self._dropped_tombstone
 
     @property
     def last_stable_offset(self) -> int:

@@ -98,11 +98,13 @@ class LogTruncator(LogAppender):
         self._write_to(segment)
         self.start_offset = self.end_offset = self.flushed_offset = self.high_watermark = start_offset
         self._unsynced_since_ns = -1
+        self.cleaned_end = 0
         self.epochs.clear()
 
     def _invalidate_readers(self) -> None:
         """Invalidate slices, the tail cache and the contiguity check before truncating."""
         self.generation += 1
+        self._dropped_tombstone = None
         self._tail.clear()
         if self._contiguity is not None:
             self._contiguity = ContiguityCheck(self.epochs, compacted=self._contiguity.compacted)

@@ -55,6 +55,8 @@ class ReplicaContext:
         "partition",
         "partition_epoch",
         "replicas",
+        "takes_gaps",
+        "tombstone_bound",
         "topic_id",
         "unclean_epoch",
         "wake_at",
@@ -73,6 +75,10 @@ class ReplicaContext:
         #: The log start before the log restarted inside a batch. The start rises to it again with
         #: the high watermark, in any role.
         self.deferred_log_start = 0
+        self.takes_gaps = False
+        """Whether the topic is or was compacted."""
+        self.tombstone_bound = 0
+        """Every assigned replica has the records below on stable storage, as far as this one knows."""
         # The newest metadata.
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
@@ -131,6 +137,14 @@ class ReplicaContext:
     def log_loaded(self, log: Log) -> None:
         """Use ``log``, which was opened, instead of its handle."""
         self.log = log
+        log.tombstone_bound = self.tombstone_bound
+
+    def note_tombstone_bound(self, bound: int) -> None:
+        """Let compaction drop tombstones below ``bound``, and none above."""
+        self.tombstone_bound = bound
+        log = self.log
+        if not isinstance(log, UnloadedLog):
+            log.tombstone_bound = bound
 
     def still_unloaded(self) -> bool:
         """Return whether the log is still unloaded after a storage error.

@@ -44,7 +44,11 @@ class DelayedFollowerFetches:
         follower.delayed_fetch = event
         follower.delayed_since_ns = now_ns
         request, log = event.request, self.role.context.log
-        if request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset:
+        if (
+            request.high_watermark < log.high_watermark
+            or request.log_start_offset < log.start_offset
+            or follower.told_bound < self.role.context.tombstone_bound
+        ):
             self.push_later(now_ns)
 
     def serve(self, now_ns: int) -> None:
@@ -59,12 +63,13 @@ class DelayedFollowerFetches:
                 continue
             follower.delayed_fetch = None
             follower.caught_up_ns = now_ns
+            follower.told_bound = role.context.tombstone_bound
             request = fetch.request
             here = (request.fetch_offset, max(request.partition_max_bytes, 1))
             if data is None or here != at:
                 try:
                     log = role.context.load_log()
-                    data, at = role.data(log.read(*here, log.end_offset, checked=True)), here
+                    data, at = role.follower_data(log.read(*here, log.end_offset, checked=True)), here
                 except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
                     role.refuse_read(fetch, error)
                     continue
@@ -84,16 +89,20 @@ class DelayedFollowerFetches:
         self.push_at = FAR_FUTURE_NS
         log = self.role.context.log
         high_watermark, start = log.high_watermark, log.start_offset
+        bound = self.role.context.tombstone_bound
         for follower in self.in_sync_set.remotes:
             fetch = follower.delayed_fetch
             if fetch is None or (
-                fetch.request.high_watermark >= high_watermark and fetch.request.log_start_offset >= start
+                fetch.request.high_watermark >= high_watermark
+                and fetch.request.log_start_offset >= start
+                and follower.told_bound >= bound
             ):
                 continue
             due = follower.delayed_since_ns + PUSH_AFTER_NS
             if due <= now_ns:
                 follower.delayed_fetch = None
-                self.role.reply(fetch, self.role.data(None))
+                follower.told_bound = bound
+                self.role.reply(fetch, self.role.follower_data(None))
             else:
                 self.push_at = min(self.push_at, due)
 
@@ -101,7 +110,8 @@ class DelayedFollowerFetches:
         """Answer all with the present high watermark and log start."""
         for follower in self.in_sync_set.remotes:
             if follower.delayed_fetch is not None:
-                self.role.reply(follower.delayed_fetch, self.role.data(None))
+                follower.told_bound = self.role.context.tombstone_bound
+                self.role.reply(follower.delayed_fetch, self.role.follower_data(None))
                 follower.delayed_fetch = None
 
     def exit(self, code: int) -> None:

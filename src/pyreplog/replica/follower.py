@@ -57,6 +57,7 @@ class Follower(ReplicaRole):
         "asked",
         "backoff_ns",
         "consumer_fetches",
+        "known_dropped",
         "leader_high_watermark",
         "leader_id",
         "marked_ns",
@@ -73,6 +74,8 @@ class Follower(ReplicaRole):
         self.leader_id = context.leader_id
         self.asked: FetchPartition | None = None
         """The outstanding fetch."""
+        self.known_dropped = -1
+        """This log was empty when the leader had dropped no tombstone above this offset."""
         self.stopped = False
         """The leader reported that its epoch is over: do not fetch until newer metadata arrives."""
         self.leader_high_watermark = 0
@@ -124,6 +127,7 @@ class Follower(ReplicaRole):
             self.max_bytes,
             NO_ID,
             log.high_watermark,
+            log.flushed_offset if self.context.takes_gaps else -1,
         )
         self.context.out.append(Fetch(self.leader_id, request))
 
@@ -141,6 +145,9 @@ class Follower(ReplicaRole):
         """
         self._advance(now_ns, streaming=True)  # may leave the mark to the next line
         self.context.log.write_mark()
+        asked = self.asked
+        if asked is not None and self.context.takes_gaps and asked.flushed_offset < self.context.log.flushed_offset:
+            self.asked = None  # the leader counts by it which tombstones may be dropped
         self.ask()
 
     def tick(self, event: Tick, now_ns: int) -> None:
@@ -190,6 +197,11 @@ class Follower(ReplicaRole):
                 self._truncate(self.divergence_target(data.diverging_epoch.epoch, data.diverging_epoch.end_offset))
                 self.ask()
                 return
+            if self._missed_tombstones(data):
+                self._begin_anew(data)
+                self.ask()
+                return
+            self.context.note_tombstone_bound(max(data.tombstone_bound, 0))
             if data.records is not None and not self._append(data, now_ns):
                 return
             self.backoff_ns = 0
@@ -226,7 +238,7 @@ class Follower(ReplicaRole):
                     # ones. Those may have a later epoch than the new records, which must not come
                     # after them.
                     log.truncate_fully(end)
-                log.append_as_follower(parts, at_end=True)
+                log.append_as_follower(parts, at_end=True, dropped_tombstone=data.dropped_tombstone)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):
             # The records were damaged on the way, or the leader has truncated them since.
             if self.context.log.failure is not None:
@@ -246,6 +258,28 @@ class Follower(ReplicaRole):
                 self._hear_at_least(data, now_ns)
             return False
         return True
+
+    def _missed_tombstones(self, data: PartitionData) -> bool:
+        """Return whether the leader has dropped tombstones above this log's end that this log has not
+        had. It may hold a record that one of them deleted, and would keep it.
+
+        A leader drops none above what this replica has told it in this epoch, so a log that was empty
+        since misses none.
+        """
+        dropped, log = data.dropped_tombstone, self.context.log
+        if dropped < log.end_offset or dropped <= self.known_dropped:
+            return False
+        if log.end_offset > log.start_offset:
+            return True
+        self.known_dropped = dropped
+        return False
+
+    def _begin_anew(self, data: PartitionData) -> None:
+        """Drop all records and fetch them again, as the leader has them now."""
+        log = self.context.load_log()
+        log.set_incomplete(True)
+        log.truncate_fully(max(data.log_start_offset, log.start_offset))
+        self.known_dropped = data.dropped_tombstone
 
     def _hear(self, data: PartitionData, now_ns: int) -> None:
         """Adopt the leader's high watermark and log start offset.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from pyreplog.config import INT64_MAX
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.context import ReplicaContext
 from pyreplog.replica.effects import AlterPartition
@@ -102,6 +103,20 @@ class InSyncSet:
             ):
                 candidate = follower.leo
         return candidate
+
+    def tombstone_bound(self) -> int:
+        """Return the offset below which every assigned replica, also one that is down, has all
+        records on stable storage.
+
+        A replica that has not fetched in this epoch, in its present incarnation, is not known to
+        have any. Without other replicas only the high watermark counts (``Log.droppable_end``).
+        """
+        if not self.remotes:
+            return INT64_MAX
+        bound = self.context.log.flushed_offset
+        for follower in self.remotes:
+            bound = min(bound, follower.flushed_offset)
+        return max(bound, 0)
 
     # -------------------------------------------------- which replicas may join and must leave: 2.6
 
@@ -265,6 +280,9 @@ class InSyncSet:
         """Look for replicas that may join now that brokers registered, left or changed."""
         for follower in self.remotes:
             follower.not_before_ns = now_ns
+            status = self.context.brokers.get(follower.broker_id)
+            if status is not None and status.epoch != follower.broker_epoch:
+                follower.flushed_offset = -1  # another life, perhaps with an older copy
         self.look_for_joiners(now_ns)
 
     def _set_committed(self, isr: Sequence[int]) -> None:

@@ -112,6 +112,7 @@ class Leader(ReplicaRole):
         # A former follower's mark may lag behind the high watermark that readers now see.
         self.context.log.write_mark()
         self.in_sync_set.enter(now_ns)
+        self.note_tombstones(now_ns)
         self.advance_high_watermark(now_ns)
 
     def _record_epoch(self, now_ns: int) -> None:
@@ -135,18 +136,21 @@ class Leader(ReplicaRole):
         for follower in self.in_sync_set.set_replicas():
             self.follower_fetches.refuse(follower, ErrorCode.UNKNOWN_LEADER_EPOCH)
         self.in_sync_set.metadata_applied(event.isr, now_ns, newer=newer)
+        self.note_tombstones(now_ns)
         self.acknowledge_deletes()
         self.advance_high_watermark(now_ns)
 
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
         """Look for replicas that may join the ISR now."""
         self.in_sync_set.brokers_applied(now_ns)
+        self.note_tombstones(now_ns)
         self.acknowledge_deletes()
         self.advance_high_watermark(now_ns)
 
     def config_applied(self, now_ns: int) -> None:
         """Count by the new minimum of in-sync replicas."""
         self.in_sync_set.set_minimum()
+        self.note_tombstones(now_ns)
         self.advance_high_watermark(now_ns)
 
     def exit(self, code: int) -> None:
@@ -308,6 +312,7 @@ class Leader(ReplicaRole):
     def synced(self, event: Synced, now_ns: int) -> None:
         """Answer acks=1 appends now, because no later event may answer them. Appends with acks=all
         are answered when the high watermark has moved; one write of the mark then covers both."""
+        self.note_tombstones(now_ns)
         delayed = self.delayed_appends
         if delayed.acks_one or not delayed.acks_all or not self.context.needs_sync:
             self.context.log.write_mark()
@@ -389,6 +394,9 @@ class Leader(ReplicaRole):
                 self.refuse_read(event, error)
                 return
         follower.fetched(offset, request.log_start_offset, event.replica_epoch, end, now_ns)
+        if context.takes_gaps:
+            follower.flushed_offset = min(request.flushed_offset, offset)
+            self.note_tombstones(now_ns)
         if self.delayed_deletes.deletes:
             self.acknowledge_deletes()
         if not follower.in_maximal_isr:
@@ -396,9 +404,20 @@ class Leader(ReplicaRole):
         if self.context.log.high_watermark < end:
             self.advance_high_watermark(now_ns)
         if records is not None and records.size:
-            self.reply(event, self.data(records))
+            follower.told_bound = context.tombstone_bound
+            self.reply(event, self.follower_data(records))
         else:
             self.follower_fetches.park(follower, event, now_ns)
+
+    def note_tombstones(self, now_ns: int) -> None:
+        """Compute below which offset compaction may drop tombstones, and tell the followers soon."""
+        context = self.context
+        if not context.takes_gaps:
+            return
+        bound = self.in_sync_set.tombstone_bound()
+        if bound != context.tombstone_bound:
+            context.note_tombstone_bound(bound)
+            self.follower_fetches.push_later(now_ns)
 
     # -------------------------------------------------------------------------------------- readers
 

@@ -26,18 +26,24 @@ class Progress:
         "committed",
         "delayed_fetch",
         "delayed_since_ns",
+        "flushed_offset",
         "in_maximal_isr",
         "last_fetch_leader_leo",
         "last_fetch_ns",
         "leo",
         "not_before_ns",
         "start_offset",
+        "told_bound",
     )
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.leo = -1
         self.start_offset = -1
+        self.flushed_offset = -1
+        """Its copy is on stable storage below; -1: unknown. Only of a compacted topic."""
+        self.told_bound = 0
+        """The newest bound of tombstones that it was told."""
         self.broker_epoch = -1
         self.last_fetch_leader_leo = -1
         self.last_fetch_ns = DISTANT_PAST_NS

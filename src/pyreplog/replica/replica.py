@@ -145,6 +145,7 @@ class Replica(ReplicaContext):
         self._settings: LogConfig = log.config
         # Whether the log's folder has these settings too, if the log is open.
         self._is_config_kept = True
+        self.takes_gaps = self._settings.may_have_gaps
         self._take_flush_settings()
         # A full segment is synced whatever the flush settings say. Asking the log at every event
         # would take a tenth of all time, so a flag holds the answer.
@@ -237,6 +238,8 @@ class Replica(ReplicaContext):
         self.leader_id = event.leader
         self.leader_epoch = event.leader_epoch
         self.partition_epoch = event.partition_epoch
+        if event.replicas != self.replicas:
+            self.note_tombstone_bound(0)  # it says nothing of a new one
         self.replicas = event.replicas
         self.in_sync = self.broker_id in event.isr
         self.unclean_epoch = event.unclean_epoch
@@ -272,6 +275,7 @@ class Replica(ReplicaContext):
         if config.durability != self._settings.durability:
             return
         self._settings = config
+        self.takes_gaps = config.may_have_gaps
         self._take_flush_settings()
         if isinstance(self.log, UnloadedLog):
             self.log.retune(config)
@@ -359,6 +363,7 @@ class Replica(ReplicaContext):
         role.enter(now_ns)
 
     def _take_role(self, role: ReplicaRole) -> None:
+        self.note_tombstone_bound(0)
         self.role = role
         self._of_role = _handlers(type(role), _BY_ROLE)
 

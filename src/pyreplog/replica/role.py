@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyreplog.errors import CorruptError, CorruptLogError, OffsetOutOfRangeError
+from pyreplog.log import UnloadedLog
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.replica.context import ReplicaContext
 from pyreplog.replica.effects import Reply
@@ -174,6 +175,15 @@ class ReplicaRole:
         return PartitionData(
             self.context.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records
         )
+
+    def follower_data(self, records: LogSlice | None) -> PartitionData:
+        """Return an answer for a follower: of a compacted topic, with what it needs to know of tombstones."""
+        data, context = self.data(records), self.context
+        if context.takes_gaps:
+            data.tombstone_bound = context.tombstone_bound
+            if not isinstance(context.log, UnloadedLog):
+                data.dropped_tombstone = context.log.dropped_tombstone
+        return data
 
     def refusal(self, epoch: int) -> int:
         """Return why a request made under leader ``epoch`` (-1: not given) is refused."""

@@ -227,16 +227,18 @@ class FolderCheck:
                 self._book.damage(self._at(name), str(error), advice)
             return None
 
-    def _gaps_of(self, base: int, names: Sequence[str]) -> Mapping[int, int]:
+    def _gaps_of(self, base: int, names: Sequence[str], following: int | None) -> Mapping[int, int]:
         """Return the gaps that compaction left in the segment at ``base``, from the first of ``names`` that exists:
-        start -> end. Only if the mark says that the log was compacted."""
+        start -> end. Only if the mark says that the log was compacted. ``following``: the next segment's base."""
         mark = self.facts.mark
         if mark is None or not mark.is_compacted or mark.is_adopted:
             return {}
         name = next((name for name in names if name in self._names), "")
         data = self._read(name) if name else None
         try:
-            return {} if data is None else recorded_gaps(data, base)
+            # A follower adds to it while it writes, so its end may be torn above the durable end.
+            torn = following is None or following > mark.promised
+            return {} if data is None else recorded_gaps(data, base, torn=torn)
         except Unreadable as error:
             text = f"not to be read: {error}; gaps that compaction left in its segment look like lost records"
             advice = "take it, with its segment, from another replica or a backup"

@@ -132,7 +132,7 @@ class PartitionCheck(FolderCheck):
         offsets, times, aborted = (
             self._read(f"{stem}{suffix}{swap}") for suffix in (".index", ".timeindex", ".txnindex")
         )
-        self._gaps = self._gaps_of(base, (f"{stem}.gaps.swap", f"{stem}.gaps"))
+        self._gaps = self._gaps_of(base, (f"{stem}.gaps.swap", f"{stem}.gaps"), following)
         try:
             file = disk.open(path)
         except StorageError as error:
@@ -161,9 +161,10 @@ class PartitionCheck(FolderCheck):
         finally:
             file.close()
         behind = self._gaps.get(self._expected or 0)
-        if behind is not None:
+        if behind is not None and not last:
             self._miss_up_to(behind)
             self._expected = behind
+            self.facts.end = max(self.facts.end, behind)
         if not damaged:
             index.finish(size)
             time_index.finish(

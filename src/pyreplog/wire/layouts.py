@@ -99,7 +99,8 @@ LAYOUTS: Final = {
     "FetchTopic": "topic_id:uuid partitions:[FetchPartition]",
     "FetchPartition": (
         "partition:int32 current_leader_epoch:int32 fetch_offset:int64 last_fetched_epoch:int32 log_start_offset:int64 "
-        "partition_max_bytes:int32 replica_directory_id:uuid@0 high_watermark:int64@1"
+        "partition_max_bytes:int32 replica_directory_id:uuid@0 high_watermark:int64@1 "
+        "flushed_offset:int64@10062"
     ),
     "ForgottenTopic": "topic_id:uuid partitions:[int32]",
     "FetchResponse": (
@@ -110,7 +111,8 @@ LAYOUTS: Final = {
     "PartitionData": (
         "partition_index:int32 error_code:int16 high_watermark:int64 last_stable_offset:int64 log_start_offset:int64 "
         "diverging_epoch:EpochEndOffset@0 current_leader:LeaderIdAndEpoch@1 snapshot_id:SnapshotId@2 "
-        "aborted_transactions:?[AbortedTransaction] preferred_read_replica:int32 records:?records"
+        "aborted_transactions:?[AbortedTransaction] preferred_read_replica:int32 records:?records "
+        "tombstone_bound:int64@10060 dropped_tombstone:int64@10061"
     ),
     "EpochEndOffset": "epoch:int32 end_offset:int64",
     "SnapshotId": "end_offset:int64 epoch:int32",

@@ -144,6 +144,9 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
     ("DescribeTopicPartitionsResponse", "controller_epoch"): 10054,
     ("DescribeTopicPartitionsPartition", "min_isr"): 10055,
     ("BrokerHeartbeatResponse", "controller_epoch"): 10056,
+    ("PartitionData", "tombstone_bound"): 10060,
+    ("PartitionData", "dropped_tombstone"): 10061,
+    ("FetchPartition", "flushed_offset"): 10062,
 }
 """(message, field) -> tag of every field that Kafka's messages do not have.
 
@@ -323,7 +326,8 @@ class FetchPartition:
     A follower sends the leader epoch under which it asks (``current_leader_epoch``), the epoch of
     its last batch (``last_fetched_epoch``, -1: it has none) and the high watermark that it knows
     (``high_watermark``, v18; the default means: do not push). A consumer sends -1 (or the epoch
-    that it knows), -1 and the default.
+    that it knows), -1 and the default. A follower of a compacted topic also says below which offset
+    its copy is on stable storage (``flushed_offset``; -1: not said).
     """
 
     partition: int
@@ -334,6 +338,7 @@ class FetchPartition:
     partition_max_bytes: int = 1 << 20
     replica_directory_id: str = NO_ID
     high_watermark: int = INT64_MAX
+    flushed_offset: int = -1
 
     def __init__(
         self,
@@ -345,6 +350,7 @@ class FetchPartition:
         partition_max_bytes: int = 1 << 20,
         replica_directory_id: str = NO_ID,
         high_watermark: int = INT64_MAX,
+        flushed_offset: int = -1,
     ) -> None:
         self.partition = partition
         self.current_leader_epoch = current_leader_epoch
@@ -354,6 +360,7 @@ class FetchPartition:
         self.partition_max_bytes = partition_max_bytes
         self.replica_directory_id = replica_directory_id
         self.high_watermark = high_watermark
+        self.flushed_offset = flushed_offset
 
 
 @mypyc_attr(acyclic=True)
@@ -461,7 +468,10 @@ class PartitionData:
     """One partition's part of a fetch answer.
 
     ``records`` None means no records. For the metadata partition it is a list of (offset, record),
-    or batches (see :class:`FetchRequest`).
+    or batches (see :class:`FetchRequest`). Of a compacted topic, for followers: every assigned
+    replica has the records below ``tombstone_bound`` on stable storage, and ``dropped_tombstone``
+    is the highest offset of a tombstone that compaction dropped from the leader's log; -1:
+    unknown, none.
     """
 
     partition_index: int
@@ -475,6 +485,8 @@ class PartitionData:
     records: Records | Sequence[tuple[int, MetadataRecord]] | None = None
     snapshot_id: SnapshotId | None = None
     aborted_transactions: Sequence[AbortedTransaction] | None = None
+    tombstone_bound: int = -1
+    dropped_tombstone: int = -1
 
     def __init__(
         self,
@@ -489,6 +501,8 @@ class PartitionData:
         records: Records | Sequence[tuple[int, MetadataRecord]] | None = None,
         snapshot_id: SnapshotId | None = None,
         aborted_transactions: Sequence[AbortedTransaction] | None = None,
+        tombstone_bound: int = -1,
+        dropped_tombstone: int = -1,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
@@ -501,6 +515,8 @@ class PartitionData:
         self.records = records
         self.snapshot_id = snapshot_id
         self.aborted_transactions = aborted_transactions
+        self.tombstone_bound = tombstone_bound
+        self.dropped_tombstone = dropped_tombstone
 
 
 @mypyc_attr(acyclic=True)

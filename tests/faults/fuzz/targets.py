@@ -323,7 +323,7 @@ def _run_cleaner(data: bytes) -> tuple[int, int]:
     """The map of keys and the copy of a pass: the copy is whole batches, whose gaps are found."""
     keys = KeyMap(24 * 8, bytes(16))
     why = keys.note(BatchWalk(0), data, 2)
-    cleaner = BatchCleaner(keys, keys.latest + 1, keys.latest + 1, 5000, True, len(data) + 64)
+    cleaner = BatchCleaner(keys, keys.latest + 1, keys.latest + 1, 5000, True, len(data) + 64, 2**62)
     copied = cleaner.clean(BatchWalk(0), data)
     left = cleaner.take()
     for one in split(left):
@@ -335,7 +335,8 @@ def _run_cleaner(data: bytes) -> tuple[int, int]:
 
 
 def _gaps() -> list[bytes]:
-    return [format_gaps(0, Gaps(bounds)) for bounds in ((), (0, 5), (3, 5, 9, 2**33), range(0, 40, 2))]
+    blocks = [format_gaps(0, Gaps(bounds)) for bounds in ((), (0, 5), (5, 7, 9, 2**33), range(0, 40, 2))]
+    return [*blocks, b"".join(blocks[:3])]
 
 
 def _seal_gaps(data: bytes, _: Random) -> bytes:
@@ -346,7 +347,7 @@ def _seal_gaps(data: bytes, _: Random) -> bytes:
 def _run_gaps(data: bytes) -> int:
     """The library and the independent checker read the same, or both refuse it."""
     try:
-        theirs = recorded_gaps(data, 0)
+        theirs = recorded_gaps(data, 0, torn=True)
     except states.Unreadable:
         theirs = None
     if theirs is None:

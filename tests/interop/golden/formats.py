@@ -337,6 +337,7 @@ def queue_journal() -> dict[str, bytes]:
     return {f"queue/{name}": data[start:end] for name, (start, end) in QUEUE_PARTS.items()}
 
 
+ADDED_GAPS: Final = (Gaps((12, 14)), Gaps((20, 21), dropped_tombstone=15))
 GAPS: Final = Gaps((0, 5, 6, 7), dropped_tombstone=3)
 
 
@@ -376,6 +377,7 @@ def golden() -> dict[str, bytes]:
         "nodes/cluster/replog.nodes": format_state(format_nodes(NODES)),
         "nodes/node/replog.nodes": format_state(format_nodes({}, "/srv/data")),
         f"gaps/{0:020}.gaps": format_gaps(0, GAPS),
+        f"gaps/{10:020}.gaps": b"".join(format_gaps(10, one) for one in ADDED_GAPS),
         "import/replog.import": format_state(format_places(IMPORTS)),
         "controller/replog.controller": encode(decode(controller, "golden")),
         "record_batch/nulls.batch": vectors.A2_NULLS,

@@ -49,7 +49,7 @@ class ChecksumUnchecked(Log):
         """Read without a check."""
         return super().read(offset, size_max, end_offset)
 
-    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
+    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False, dropped_tombstone: int = -1) -> int:
         """Append as the original does, without the check of the checksum."""
         views = [memoryview(part) for part in parts]
         batches: list[tuple[int, int, int, int, int]] = []
@@ -122,7 +122,7 @@ class NumbersNotCopied(Log):
     """Followers do not learn the producer state of their leader: after an election a retry is
     appended once more."""
 
-    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
+    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False, dropped_tombstone: int = -1) -> int:
         """Append, and restore the producer state."""
         table = self.producers.table.copy()
         end = super().append_as_follower(parts, at_end=at_end)
