@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -254,6 +254,14 @@ class Cluster:
         """Return the node whose vote made it the active controller, or None while there is none."""
         found = await self._calls.read(lambda: self._cluster.controller)
         return None if found is None else self._nodes[found.node_id - 1]
+
+    async def metrics(self, *, partitions: bool = True) -> Mapping[str, float]:
+        """Return the cluster's metrics now. See :meth:`pyreplog.Cluster.metrics`."""
+        return await self._calls.read(self._cluster.metrics, partitions=partitions)
+
+    async def metrics_text(self, *, partitions: bool = True) -> str:
+        """Return the metrics in Prometheus' text format. See :meth:`pyreplog.Cluster.metrics_text`."""
+        return await self._calls.read(self._cluster.metrics_text, partitions=partitions)
 
     async def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
         """Return the node that leads the partition now, or None if there is no leader."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from pyreplog.controller.image_records import ImageRecords
     from pyreplog.controller.image_store import IMAGE_STORE_NAME
+    from pyreplog.controller.metadata_counts import MetadataCounts
     from pyreplog.controller.placement import place
     from pyreplog.controller.quorum_server import CONTROLLER_PREFIX, QuorumServer, controller_address
     from pyreplog.controller.rebuild import UNKNOWN, RebuiltMetadata, rebuild_metadata
@@ -83,6 +84,7 @@ __all__ = [
     "describe_cluster",
     "describe_configs",
     "describe_topics",
+    "MetadataCounts",
     "effective_min_isr",
     "elect_longest",
     "encode",
@@ -106,6 +108,7 @@ __getattr__, __dir__ = lazy_door(
         ".active_controller": ["ActiveController"],
         ".controller": ["Controller"],
         ".conversion": ["Converted", "convert_cluster"],
+        ".metadata_counts": ["MetadataCounts"],
         ".describe": ["describe_cluster", "describe_configs", "describe_topics", "metadata"],
         ".election": [
             "Election",

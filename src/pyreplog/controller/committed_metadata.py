@@ -9,6 +9,7 @@ from pyreplog.controller.change_codec import ChangeDecoder
 from pyreplog.controller.image import MetadataImage
 from pyreplog.controller.image_loader import ImageLoader
 from pyreplog.controller.image_store import ImageStore, StoredEnd
+from pyreplog.controller.metadata_counts import MetadataCounts
 from pyreplog.controller.metadata_log import RecentRecords
 from pyreplog.quorum import RaftNode
 from pyreplog.wire import (
@@ -45,6 +46,8 @@ class CommittedMetadata:
         """About the number of records that restate the image."""
         self._decoder = ChangeDecoder()
         self.image = MetadataImage()
+        self.counts: MetadataCounts | None = None
+        """Counts the records that are committed from now on; None: nothing counts them."""
         self._recent = RecentRecords(0)
         self.bytes_since_snapshot = 0
         """The size of the records since the newest snapshot."""
@@ -108,6 +111,8 @@ class CommittedMetadata:
         if records is None:
             return self._catch_up(following, end)
         self.bytes_since_snapshot += 64 * len(records)  # about
+        if self.counts is not None:
+            self.counts.note(self.image, records)
         copy = None
         if working is not None and working.offset == end - 1 and len(records) == len(own):
             copy = self._copied(working, records)
@@ -148,12 +153,17 @@ class CommittedMetadata:
             else:
                 found.append((place, OtherMetadataRecord("NoOpRecord", 0, {})))
             if len(found) == _LONG:
-                self._apply(found)
+                self._count_and_apply(found)
                 found = []
-        self._apply(found)
+        self._count_and_apply(found)
         if is_long and self._raft.is_voter:
             _ = self.image.index
         return found
+
+    def _count_and_apply(self, records: Sequence[tuple[int, MetadataRecord]]) -> None:
+        if self.counts is not None:
+            self.counts.note(self.image, records)
+        self._apply(records)
 
     def _apply(self, records: Sequence[tuple[int, MetadataRecord]]) -> None:
         store = self._store

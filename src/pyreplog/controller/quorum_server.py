@@ -26,6 +26,7 @@ from pyreplog.controller.committed_metadata import CommittedMetadata
 from pyreplog.controller.controller import Controller
 from pyreplog.controller.image import MetadataImage
 from pyreplog.controller.image_store import ImageStore
+from pyreplog.controller.metadata_counts import MetadataCounts
 from pyreplog.controller.metadata_fetches import MetadataFetches
 from pyreplog.controller.request_forwarder import RequestForwarder
 from pyreplog.controller.requests import RequestFilter
@@ -275,6 +276,10 @@ class QuorumServer:
             if other is not None and (due is None or other < due):
                 due = other
         return due
+
+    def count_into(self, counts: MetadataCounts) -> None:
+        """Count the records that are committed from now on; servers of one process may share ``counts``."""
+        self._committed.counts = counts
 
     def note_started(self, node_ids: Sequence[int]) -> None:
         """Note the nodes that started together with this server, in the same process.

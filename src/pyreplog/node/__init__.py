@@ -6,5 +6,6 @@ from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import HostedPartition
 from pyreplog.node.metadata import MetadataListener
 from pyreplog.node.node import Node
+from pyreplog.node.traffic import NodeTraffic
 
-__all__ = ["Effects", "HostedPartition", "MetadataListener", "Node"]
+__all__ = ["Effects", "HostedPartition", "MetadataListener", "Node", "NodeTraffic"]

@@ -21,6 +21,7 @@ from pyreplog.log import UnloadedLog
 from pyreplog.mypyc_build import mypyc_attr
 from pyreplog.node.events import NodeEvents
 from pyreplog.node.hosting import ClusterView, HostedPartition, Timers
+from pyreplog.node.traffic import NodeTraffic, size_of
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Address, Disk, SyncDone, Transport
 from pyreplog.replica import (
     AlterPartition,
@@ -107,6 +108,7 @@ class Effects:
         self.address = address
         self.now_ns = 0
         self.timers = timers
+        self.traffic = NodeTraffic()
         self.assemblers: dict[tuple[Address, int], ResponseAssembler] = {}
         """Requests with several parts, by (source, correlation id)."""
         self.reply_targets: dict[int, ReplyTarget] = {}
@@ -120,8 +122,8 @@ class Effects:
         self._transport = transport
         self._send = transport.send
         self._disk = disk
-        self.syncs: dict[int, tuple[HostedPartition, Sync]] = {}
-        """The running syncs by the disk's token."""
+        self.syncs: dict[int, tuple[HostedPartition, Sync, int]] = {}
+        """The running syncs by the disk's token, each with the time of its beginning."""
         # Random, so that an answer to an earlier process at this address matches no new request.
         self._correlation_id = first_correlation_id
 
@@ -144,7 +146,7 @@ class Effects:
                 raise
             self.timers.call_at(self.now_ns + BEGIN_AGAIN_NS, lambda: self.run(hosted, Synced(0, NO_GENERATION)))
         else:
-            self.syncs[token] = (hosted, sync)
+            self.syncs[token] = (hosted, sync, self.now_ns)
 
     def ask(self, hosted: HostedPartition, event: ConsumerFetch | ListOffsets | OffsetForLeaderEpoch) -> None:
         """Step ``hosted`` with an event that does not change the replica.
@@ -218,6 +220,7 @@ class Effects:
                 effect.source, correlation_id, ProduceResponse([TopicProduceResponse(hosted.topic_id, [result])])
             )
         elif type(result) is PartitionData:
+            self.traffic.bytes_to_consumers += size_of(result)
             self.answer(
                 effect.source, correlation_id, FetchResponse([FetchableTopicResponse(hosted.topic_id, [result])])
             )
@@ -238,7 +241,8 @@ class Effects:
         found = self.syncs.pop(done.token, None)
         if found is None:
             return
-        hosted, effect = found
+        hosted, effect, begun_ns = found
+        self.traffic.synced(self.now_ns - begun_ns)
         if done.error is None:
             self.run(hosted, Synced(effect.upto, effect.generation))
         else:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pyreplog.controller import PartitionKey
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import ClusterView, HostedPartition
+from pyreplog.node.traffic import size_of
 from pyreplog.replica import CancelFetch, ConsumerFetch, ListOffsets, OffsetForLeaderEpoch, Result
 from pyreplog.wire import (
     ErrorCode,
@@ -67,7 +68,7 @@ class _FetchAssembler:
     @property
     def size(self) -> int:
         """The bytes of records so far."""
-        return sum(_size(data) for data in self._results.values())
+        return sum(size_of(data) for data in self._results.values())
 
     def ask(self, hosted: HostedPartition, request: FetchPartition, min_bytes: int = 1) -> None:
         """Ask ``hosted`` for at least ``min_bytes`` bytes."""
@@ -102,10 +103,10 @@ class _FetchAssembler:
         self._waiting.pop(key, None)
         if self.asking:
             return
-        if self.enough or (before is not None and _size(result) <= _size(before)):  # or no more fits
+        if self.enough or (before is not None and size_of(result) <= size_of(before)):  # or no more fits
             self.finish()
         else:
-            self.ask(hosted, self._asked[key][1], _size(result) + 1)
+            self.ask(hosted, self._asked[key][1], size_of(result) + 1)
 
     def begin_to_wait(self) -> None:
         """Answer, or ask the partitions with too few bytes again; called when each was asked
@@ -116,7 +117,7 @@ class _FetchAssembler:
             return
         for key, (hosted, request) in list(self._asked.items()):
             if key not in self._waiting and not self.done:
-                self.ask(hosted, request, _size(self._results[key]) + 1)
+                self.ask(hosted, request, size_of(self._results[key]) + 1)
 
     def finish(self) -> None:
         """Send the answer with the results so far."""
@@ -128,6 +129,7 @@ class _FetchAssembler:
                     hosted.partition, high_watermark=hosted.log.high_watermark, log_start_offset=hosted.log.start_offset
                 )
         by_topic: dict[str, list[PartitionData]] = {}
+        effects.traffic.bytes_to_consumers += self.size
         for key, data in self._results.items():
             by_topic.setdefault(key[0], []).append(data)
         responses = [FetchableTopicResponse(topic_id, parts) for topic_id, parts in by_topic.items()]
@@ -144,10 +146,6 @@ class _FetchAssembler:
         for hosted in waiting.values():
             self._effects.run(hosted, CancelFetch(self._message.source, self._message.correlation_id))
         return list(waiting.values())
-
-
-def _size(data: PartitionData) -> int:
-    return getattr(data.records, "size", 0)
 
 
 class _Collect:

@@ -271,7 +271,7 @@ class Lifecycle:
             self._retry_soon(self._interval_ns)
             return
         self._without_controller = 0
-        for earlier in [number for number, (at_ns, *_) in self._heartbeats.items() if at_ns < sent_ns]:
+        for earlier in [number for number, (at_ns, _, _) in self._heartbeats.items() if at_ns < sent_ns]:
             del self._heartbeats[earlier]  # only the newest answer counts
         if body.error_code in _REGISTER_ANEW:
             self._standing.broker_epoch = -1

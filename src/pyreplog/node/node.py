@@ -52,6 +52,7 @@ from pyreplog.node.produce import ProduceService
 from pyreplog.node.replica_fetcher import ReplicaFetcher
 from pyreplog.node.request_errors import RequestErrorHandler
 from pyreplog.node.sessions import LeaderFetchSessions
+from pyreplog.node.traffic import NodeTraffic
 from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
 from pyreplog.replica import (
     AlterPartition,
@@ -206,6 +207,16 @@ class Node(NodeEvents):
         return None if topic_id is None else self._hosted.get((topic_id, topic_partition.partition))
 
     @property
+    def traffic(self) -> NodeTraffic:
+        """The counters of requests, bytes and syncs since the node started. Read-only."""
+        return self._effects.traffic
+
+    @property
+    def running_syncs(self) -> int:
+        """The number of syncs that have not ended."""
+        return len(self._effects.syncs)
+
+    @property
     def failed_requests(self) -> Sequence[str]:
         """The latest client requests that failed unexpectedly. Not empty only if we have a bug."""
         return self._guard.failed
@@ -290,19 +301,24 @@ class Node(NodeEvents):
         if message.correlation_id < 0:
             return
         kind = type(body)
+        traffic = self._effects.traffic
         of_client = True
         try:
             if kind is FetchRequest:
                 replica = body.replica_state  # type: ignore[union-attr]
                 if replica is not None and replica.replica_id >= 0:
                     of_client = False
+                    traffic.follower_fetches += 1
                     self._sessions.fetch(message, body, replica)  # type: ignore[arg-type]
                 else:
+                    traffic.fetches += 1
                     self._fetch.fetch(message, body)  # type: ignore[arg-type]
             elif kind is ProduceRequest:
+                traffic.produces += 1
                 if not self._repeats.is_repeat(message.source, message.correlation_id):
                     self._produce.produce(message, body)  # type: ignore[arg-type]
             else:
+                traffic.other_requests += 1
                 handler = self._requests.get(kind)
                 if handler is not None:
                     handler(message)

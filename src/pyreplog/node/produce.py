@@ -8,6 +8,7 @@ from pyreplog.controller import PartitionKey
 from pyreplog.errors import PyreplogError
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import ClusterView, HostedPartition
+from pyreplog.node.traffic import size_of
 from pyreplog.ports import Address
 from pyreplog.replica import Produce, ProduceMany, Result
 from pyreplog.wire import (
@@ -107,6 +108,7 @@ class ProduceService:
             if hosted is not None and effects.now_ns <= self._standing.leased_until_ns:
                 source = message.source
                 trusted = source in self._trusted
+                effects.traffic.bytes_from_producers += size_of(data)
                 event = Produce(source, message.correlation_id, body.acks, data.records, body.timeout_ms, -1, trusted)
                 self.gathered.append((hosted, event))
                 return
@@ -137,6 +139,7 @@ class ProduceService:
             for data in topic.partition_data:
                 hosted = self._hosted.get((topic.topic_id, data.index))
                 if hosted is not None and leased:
+                    self.effects.traffic.bytes_from_producers += size_of(data)
                     event = Produce(
                         message.source,
                         message.correlation_id,

@@ -16,6 +16,7 @@ from pyreplog.config import NodeConfig
 from pyreplog.controller import PartitionKey
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import ClusterView, HostedPartition
+from pyreplog.node.traffic import size_of
 from pyreplog.ports import Address
 from pyreplog.replica import Fetch, FetchAnswered
 from pyreplog.wire import (
@@ -163,6 +164,7 @@ class ReplicaFetcher:
         if session.session_id == 0:
             session.session_id = body.session_id
         run = self._effects.run
+        traffic = self._effects.traffic
         members = session.members
         for topic in body.responses:
             for data in topic.partitions:
@@ -171,6 +173,7 @@ class ReplicaFetcher:
                     continue  # it answers an older wish
                 want.state = _IDLE
                 session.delayed_count -= 1
+                traffic.bytes_from_leaders += size_of(data)
                 run(want.hosted, FetchAnswered(want.request, data))
         if not session.dirty:
             session.dirty = True

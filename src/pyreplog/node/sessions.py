@@ -15,6 +15,7 @@ from typing import Final
 from pyreplog.controller import PartitionKey
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import HostedPartition
+from pyreplog.node.traffic import size_of
 from pyreplog.ports import Address, Random
 from pyreplog.replica import FollowerFetch
 from pyreplog.wire import (
@@ -200,6 +201,8 @@ class LeaderFetchSessions:
             for topic_id, data in ready.values():
                 by_topic.setdefault(topic_id, []).append(data)
             responses = [FetchableTopicResponse(topic_id, parts) for topic_id, parts in by_topic.items()]
+        for _, data in ready.values():
+            self._effects.traffic.bytes_to_followers += size_of(data)
         correlation_id = session.open
         session.open = _NONE
         self._effects.respond(session.peer, correlation_id, FetchResponse(responses, NO_ERROR, session.session_id))

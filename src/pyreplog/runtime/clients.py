@@ -124,6 +124,10 @@ class Clients:
             REFRESH_TIMEOUT_S,
         )
 
+    def waiting_bytes(self) -> int:
+        """Return the bytes of the producers' batches that are not acknowledged yet. Any thread."""
+        return sum(producer._machine.buffered_size for producer in list(self._producers) if not producer.closed)
+
     def _make_admin(self) -> tuple[AdminMachine, DrivenMachine]:
         transport = self._driver.network.endpoint()
         machine = AdminMachine(

@@ -41,6 +41,7 @@ from pyreplog.runtime.deserializers import Deserializer, Deserializers
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
+from pyreplog.runtime.metrics import Measured
 from pyreplog.runtime.named_consumer import NamedConsumer
 from pyreplog.runtime.node_disks import NodeDisks, close_disk
 from pyreplog.runtime.node_folders import NodeFolders, NodesAsked
@@ -76,7 +77,7 @@ _CONSUMER: Final = ConsumerConfig()
 logging.getLogger("pyreplog").addHandler(logging.NullHandler())  # silent unless the application configures logging
 
 
-class Cluster:
+class Cluster(Measured):
     """A replicated log in this process. Use it in ``with``, or call ``close``. Thread-safe.
 
     ``mode="r"`` reads the cluster beside the process that runs it: that is a

@@ -12,7 +12,7 @@ from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.controller import QuorumServer
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError, StorageError
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
-from pyreplog.node import Node
+from pyreplog.node import Node, NodeTraffic
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Address, Clock, Disk, Transport
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.folder_opening import check_name
@@ -76,6 +76,8 @@ class ClusterNode:
         self._root: LogRoot | None = None
         self._disk: Disk | None = None
         self._failure: Exception | None = None
+        self._earlier_traffic = NodeTraffic()
+        """The counters of the node's earlier incarnations."""
         self._paused = False
         self._retry: DrivenMachine | None = None
         """Tries to start the node again, while that lacks room or a descriptor."""
@@ -168,6 +170,14 @@ class ClusterNode:
         return any(
             entry.leader == self._node_id for number, entry in found.partitions.items() if partition in (None, number)
         )
+
+    def _traffic(self) -> NodeTraffic:
+        """Return the counters since the cluster was opened. REQUIRES that no machine runs."""
+        found = NodeTraffic()
+        found.add(self._earlier_traffic)
+        if self._node is not None:
+            found.add(self._node.traffic)
+        return found
 
     def _metadata_offset(self) -> int:
         """Return the offset of the last decision of the controller that the node applied. REQUIRES that no machine
@@ -460,6 +470,7 @@ class ClusterNode:
 
     def _forget(self) -> None:
         self._controller.forget_server(self._node_id)
+        self._earlier_traffic = self._traffic()
         if self._disk is not None:
             close_disk(self._disk)
         self._disk = self._root = None

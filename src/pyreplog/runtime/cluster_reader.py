@@ -246,6 +246,14 @@ class ReaderFace:
         """Raise ReadOnlyError: the nodes run in the process that writes. ``describe`` returns the leader's number."""
         raise self._refuse("it runs no nodes; describe() gives the leader's number")
 
+    def metrics(self, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError: the nodes run in the process that writes. `replog top` reads the folders."""
+        raise self._refuse("it runs no nodes; `replog top` reads their folders")
+
+    def metrics_text(self, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError: the nodes run in the process that writes."""
+        raise self._refuse("it runs no nodes; `replog top` reads their folders")
+
     def _refuse(self, why: str) -> ReadOnlyError:
         self._check()
         return ReadOnlyError(
@@ -318,6 +326,10 @@ class ReaderAdmin(Admin):
     def describe_quorum(self, *args: object, **settings: object) -> NoReturn:
         """Raise ReadOnlyError: `replog quorum describe` reads the folders."""
         raise self._cluster._refuse("it has no nodes; `replog quorum describe` reads their folders")
+
+    def list_partitions(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError: `replog topics --under-replicated` reads the folders."""
+        raise self._cluster._refuse("it has no nodes; `replog topics --under-replicated` reads their folders")
 
     def replace_node(self, *args: object, **settings: object) -> NoReturn:
         """Raise ReadOnlyError."""

@@ -9,6 +9,7 @@ from random import Random, SystemRandom
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import (
+    MetadataCounts,
     MetadataImage,
     QuorumServer,
     StoredMetadata,
@@ -84,6 +85,8 @@ class QuorumHost(MetadataView):
         self._cluster_id = ""
         #: The voters that the folders or the servers know.
         self.voters = VoterSet()
+        #: Elections and other decisions since the cluster was opened.
+        self.counts = MetadataCounts()
 
     # -------------------------------------------------------------------------------------- folders
 
@@ -268,6 +271,7 @@ class QuorumHost(MetadataView):
         )
         self._keys[node_id] = ReplicaKey(node_id, root.directory_id)
         self._servers[node_id] = server
+        server.count_into(self.counts)
         return server
 
     def note_started(self, node_ids: Sequence[int]) -> None:
@@ -332,6 +336,16 @@ class QuorumHost(MetadataView):
     def active_id(self) -> int | None:
         """The node whose server is the active controller; None while there is none."""
         return next((number for number, server in list(self._servers.items()) if server.is_active), None)
+
+    @property
+    def active_epoch(self) -> int:
+        """The epoch of the active controller; -1 while there is none. REQUIRES that no machine runs."""
+        active = self.active_id
+        return -1 if active is None else self._servers[active].raft.epoch
+
+    def voters_up(self) -> int:
+        """Return how many voters run with whole metadata. REQUIRES that no machine runs."""
+        return sum(self._is_up(one.node_id) and one.node_id not in self._paused for one in self.newest_voters())
 
     def lack(self) -> str | None:
         """Return why there is no controller, and what to do; None if a majority of the voters is up."""
