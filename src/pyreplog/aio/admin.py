@@ -101,6 +101,12 @@ class Admin:
         """Return the nodes with their states, and the cluster's defaults."""
         return await self._calls.read(self._admin.describe_cluster)
 
+    async def add_nodes(
+        self, node_ids: Iterable[int], racks: Sequence[str] | None = None, *, timeout: float | None = 30.0
+    ) -> ClusterDescription:
+        """Start new, empty nodes. See :meth:`pyreplog.Admin.add_nodes`."""
+        return await self._calls.write(self._admin.add_nodes, node_ids, racks, timeout=timeout)
+
     async def reassign(
         self, replicas: Mapping[TopicPartition, Sequence[int]], *, wait: bool = True, timeout: float | None = None
     ) -> ReassignmentHandle:

@@ -449,7 +449,7 @@ class ClusterNode:
         return self._node.ready
 
     @property
-    def state(self) -> Literal["down", "offline", "paused", "fenced", "starting", "ready"]:
+    def state(self) -> Literal["down", "offline", "paused", "fenced", "starting", "ready", "removed"]:
         """The node's state. See :attr:`pyreplog.ClusterNode.state`."""
         return self._node.state
 

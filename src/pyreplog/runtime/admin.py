@@ -28,6 +28,7 @@ from pyreplog.runtime.descriptions import TopicDescription, description_of
 from pyreplog.runtime.driver import DrivenMachine, Driver
 from pyreplog.runtime.error_advice import Advice
 from pyreplog.runtime.folder_opening import check_name
+from pyreplog.runtime.growth import Growth
 from pyreplog.runtime.key_check import KeyCheck
 from pyreplog.runtime.listed_partitions import ListedPartition, ListedState, filter_of, listed_partitions
 from pyreplog.runtime.node_group import NodeGroup
@@ -53,7 +54,7 @@ LACK_CHECK_S: Final = 0.05
 __all__ = ["Admin"]
 
 
-class Admin(TopicChanges, Reassignments, ClientFace[Machine]):
+class Admin(TopicChanges, Reassignments, Growth, ClientFace[Machine]):
     """Makes, changes and describes topics, deletes records, elects leaders. It is ``cluster.admin``."""
 
     def __init__(
@@ -77,7 +78,6 @@ class Admin(TopicChanges, Reassignments, ClientFace[Machine]):
         self._on_new = on_new
         self._compactor = compactor
         self._key_check = KeyCheck(driver, nodes)
-        self._broker_count = len(nodes.brokers)
         self._current = make()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:

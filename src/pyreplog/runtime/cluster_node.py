@@ -10,7 +10,7 @@ from typing import Final, Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.controller import QuorumServer
-from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError, StorageError
+from pyreplog.errors import ClosedError, ConfigError, PyreplogError, RequestTimedOutError, StorageError
 from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node, NodeTraffic
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Address, Clock, Disk, Transport
@@ -104,6 +104,11 @@ class ClusterNode:
         return self._controller.role_of(self._node_id)
 
     @property
+    def removed(self) -> bool:
+        """Whether the node left the cluster. Its number is free: ``admin.add_nodes`` gives it to a new, empty node."""
+        return self._node_id in self._folders.removed
+
+    @property
     def alive(self) -> bool:
         """Whether the node runs."""
         return (self._node if self._is_broker else self._server) is not None
@@ -131,11 +136,13 @@ class ClusterNode:
         return node is not None and not node.fenced and node.broker_epoch >= 0
 
     @property
-    def state(self) -> Literal["down", "offline", "paused", "fenced", "starting", "ready"]:
-        """The node's state: ``"down"`` (killed, stopped, or it could not start), ``"offline"`` (its disk failed),
-        ``"paused"``, ``"fenced"`` (its heartbeats were late, so the controller does not let it serve), ``"starting"``
-        or ``"ready"``."""
+    def state(self) -> Literal["down", "offline", "paused", "fenced", "starting", "ready", "removed"]:
+        """The node's state: ``"removed"`` (it left the cluster), ``"down"`` (killed, stopped, or it could not start),
+        ``"offline"`` (its disk failed), ``"paused"``, ``"fenced"`` (its heartbeats were late, so the controller does
+        not let it serve), ``"starting"`` or ``"ready"``."""
         node = self._node
+        if self.removed:
+            return "removed"
         if not self.alive:
             return "down"
         if self.failure is not None:
@@ -420,6 +427,11 @@ class ClusterNode:
 
         def begin() -> None:
             self._driver.check()
+            if self.removed:
+                raise ConfigError(
+                    f"node {self._node_id} left the cluster: admin.add_nodes([{self._node_id}]) gives its number to a"
+                    " new, empty node"
+                )
             self._kill_and_tell()
             self._start()
 
@@ -441,7 +453,12 @@ class ClusterNode:
 
     def _settled(self) -> bool:
         """Return whether the node serves, has failed, or waits for other voters to start."""
-        return self.ready or self.failure is not None or (self.alive and self._controller.lack() is not None)
+        return (
+            self.removed
+            or self.ready
+            or self.failure is not None
+            or (self.alive and self._controller.lack() is not None)
+        )
 
     def _kill(self) -> None:
         self._paused = False

@@ -29,6 +29,8 @@ from pyreplog.system import anchored
 __all__ = ["NodeFolders", "NodesAsked"]
 
 NODES_MAX: Final = 100
+REMOVED_SUFFIX: Final = ".removed"
+"""Behind the name of the folder of a node that left the cluster. It is never opened again."""
 
 NodesAsked = int | Sequence[str | os.PathLike[str]] | None
 """The number of nodes, or the folder of each; None: the nodes that the cluster has."""
@@ -76,6 +78,8 @@ class NodeFolders:
         if asked < known:
             raise self.too_few(known)
         self._given = given
+        #: The nodes that left the cluster: their numbers are free.
+        self.removed = {number for number in range(1, asked + 1) if self._has_left(number)}
 
     def too_few(self, known: int) -> ConfigError:
         """Return the error for fewer nodes than the ``known`` ones of the cluster."""
@@ -98,9 +102,43 @@ class NodeFolders:
         given = None if self._given is None else self._given.get(number)
         return given or self._stored.get(number) or f"{self._path}/node-{number}"
 
+    def _has_left(self, number: int) -> bool:
+        folder = self.of(number)
+        return self._disk.stat(folder + REMOVED_SUFFIX) is not None and not has_root_file(self._disk, folder)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the nodes that the cluster has."""
+        return [number for number in range(1, self.count + 1) if number not in self.removed]
+
+    def add(self, number: int) -> None:
+        """Take a node into the cluster: a new one, behind the others, or one in the place of a node that left. Its
+        folder begins empty."""
+        self.count = max(self.count, number)
+        self.removed.discard(number)
+
+    def put_away(self, number: int) -> None:
+        """Give the folder of a node that left a name under which nothing opens it. REQUIRES that it is closed. Raises
+        :class:`StorageError`."""
+        folder = self.of(number)
+        target = folder + REMOVED_SUFFIX
+        count = 1
+        while self._disk.stat(target) is not None:  # the number was used, and given up, before
+            count += 1
+            target = f"{folder}{REMOVED_SUFFIX}-{count}"
+        if self._disk.stat(folder) is not None:
+            self._disk.rename(folder, target)
+            self._disk.sync_directory(os.path.dirname(folder))
+        self.removed.add(number)
+
+    @property
+    def has_list(self) -> bool:
+        """Whether the cluster's folder keeps a list of the nodes' folders."""
+        return self._given is not None or bool(self._stored)
+
     def check_nodes(self, cluster_id: str) -> None:
         """Raise :class:`ConfigError` if a node's folder belongs to another node or cluster."""
-        for number in range(1, self.count + 1):
+        for number in self.numbers:
             self._identify(number, self.of(number), cluster_id)
 
     def before(self, number: int) -> str:
@@ -109,7 +147,7 @@ class NodeFolders:
 
     def outside(self) -> list[str]:
         """Return the nodes' folders that lie outside the cluster's folder."""
-        return [folder for number in range(1, self.count + 1) if self._is_outside(folder := self.of(number))]
+        return [folder for number in self.numbers if self._is_outside(folder := self.of(number))]
 
     def settle(self, count: int, known: Container[int], cluster_id: str) -> None:
         """Check each node's folder, then store the list of the ``count`` nodes, if there is a list. The controller
@@ -119,7 +157,7 @@ class NodeFolders:
         node that the controller knows and does not hold that node. A new folder inside the cluster's folder may be
         empty: the node copies its records from the other nodes.
         """
-        if self._given is None and not self._stored:
+        if not self.has_list:
             return
         folders = {number: self.of(number) for number in range(1, count + 1)}
         for number, folder in folders.items():

@@ -42,6 +42,7 @@ class NodeGroup:
         self.controller = controller
         self._folders = folders
         self._racks: dict[int, str | None] = {}
+        self._make: Callable[[int], ClusterNode] | None = None
         #: ``nodes[0]`` is node 1.
         self.nodes: list[ClusterNode] = []
         #: The last error of a node that :meth:`close` closed; None: there was none.
@@ -74,10 +75,13 @@ class NodeGroup:
 
         Raises :class:`QuorumLostError` if no majority of the voters can start.
         """
+        self._make = make
         for number in range(1, count + 1):
             node = make(number)
             node._rack = self._racks[number]
             self.nodes.append(node)
+            if node.removed:
+                continue
             # A killed process releases its locks one after another.
             self._attempt(node, partial(wait.call, partial(node._open, recovery)), recovery)
         opened = {node.node_id: found for node in self.nodes if (found := node._opened) is not None}
@@ -111,7 +115,24 @@ class NodeGroup:
     @property
     def brokers(self) -> list[ClusterNode]:
         """The nodes that hold partitions; the others only vote."""
-        return [node for node in self.nodes if node._is_broker]
+        return [node for node in self.nodes if node._is_broker and not node.removed]
+
+    def add(self, number: int, rack: str | None) -> ClusterNode:
+        """Make a node that does not run yet: a new one behind the others, or one in the place of a node that left.
+        REQUIRES that no machine runs."""
+        assert self._make is not None, "the cluster has started"
+        self._folders.add(number)
+        if self._folders.has_list:
+            self._folders.settle(self._folders.count, self.controller.known_nodes(), self.controller.cluster_id)
+        node = self._make(number)
+        node._rack = self._racks[number] = rack
+        self.nodes[number - 1 : number] = [node]
+        return node
+
+    def put_away(self, number: int) -> None:
+        """Give the folder of a node that left another name. REQUIRES that no machine runs and the node is down."""
+        self._folders.put_away(number)
+        self.controller.let_vote()
 
     def _wait_until_settled(self) -> None:
         brokers = self.brokers

@@ -100,7 +100,7 @@ class QuorumHost(MetadataView):
         folders = self._folders
         convert(folders.disk, folders.home, folders, self._clock, self._quorum_config(), self._asked)
         found: dict[int, FolderMetadata] = {}
-        self._load({number: self._disks.look_at(number) for number in range(1, self._folders.count + 1)}, found)
+        self._load({number: self._disks.look_at(number) for number in self._folders.numbers}, found)
         kept = {number: role for number, one in found.items() if (role := parsed_role(one.roles)) is not None}
         voters = {voter.node_id for voter in self.voters}
         count = max(self._folders.count, *self.known_nodes(), 0)
@@ -165,7 +165,7 @@ class QuorumHost(MetadataView):
         """Return the nodes that vote in a new cluster, among the ``opened`` ones. Raises QuorumLostError if a node
         with that role is not among them."""
         if not self._roles:
-            numbers = [number for number in range(1, self._folders.count + 1) if number in opened]
+            numbers = [number for number in self._folders.numbers if number in opened]
             return numbers[: voter_count(len(numbers))]
         wanted = voters_of(self._roles)
         missing = [number for number in wanted if number not in opened]
@@ -186,30 +186,42 @@ class QuorumHost(MetadataView):
     def _quorum_config(self, node_id: int = 0) -> QuorumConfig:
         """Return the settings of a node's server. A future voter becomes one by itself."""
         count = max(self._folders.count, *self.known_nodes(), 0)
-        votes = node_id in self._wanted_voters(count)
+        votes = node_id in self._wanted_voters()
         return QuorumConfig(
             bootstrap=tuple(controller_address(one) for one in range(1, count + 1)),
             auto_join=votes,
             auto_replace=votes,
         )
 
-    def _wanted_voters(self, count: int) -> set[int]:
+    def _numbers(self) -> list[int]:
+        """Return the numbers of the nodes that the cluster has."""
+        return sorted({*self._folders.numbers, *self.known_nodes()})
+
+    def _wanted_voters(self) -> set[int]:
         """Return the future voters: by their roles, or those that vote and then the first nodes, up to the
-        number of voters for ``count`` nodes."""
+        number of voters for that many nodes."""
         if self._roles:
-            return set(voters_of(self._roles))
+            return set(voters_of(self._roles)) - self._folders.removed
         wanted = {voter.node_id for voter in self.newest_voters()}
-        for number in range(1, count + 1):
-            if len(wanted) < voter_count(count):
+        numbers = self._numbers()
+        for number in numbers:
+            if len(wanted) < voter_count(len(numbers)):
                 wanted.add(number)
         return wanted
+
+    def let_vote(self) -> None:
+        """Let the nodes ask for a vote that are to have one, because nodes were added or removed. REQUIRES that no
+        machine runs."""
+        for number in self._wanted_voters():
+            server = self._servers.get(number)
+            if server is not None and not server.raft.config.auto_join:
+                server.raft.config = server.raft.config._replace(auto_join=True, auto_replace=True)
 
     def voters_beyond(self) -> dict[int, str]:
         """Return the voters that have no vote by the rule or by their roles, with the ids of their folders; none while
         a node that has one does not vote. REQUIRES that no machine runs."""
-        count = max(self._folders.count, *self.known_nodes(), 0)
         voters = {voter.node_id: voter.directory_id for voter in self.newest_voters()}
-        wanted = voters_of(self._roles) if self._roles else sorted(voters)[: voter_count(count)]
+        wanted = voters_of(self._roles) if self._roles else sorted(voters)[: voter_count(len(self._numbers()))]
         if not all(map(self.is_voter, wanted)):
             return {}
         return {number: directory_id for number, directory_id in voters.items() if number not in wanted}
@@ -220,8 +232,7 @@ class QuorumHost(MetadataView):
 
     def is_settled(self, node_id: int) -> bool:
         """Return whether the node has its vote, or is to have none. REQUIRES that no machine runs."""
-        count = max(self._folders.count, *self.known_nodes(), 0)
-        return self.is_voter(node_id) or node_id not in self._wanted_voters(count)
+        return self.is_voter(node_id) or node_id not in self._wanted_voters()
 
     def damaged_voter(self, node_id: int) -> str | None:
         """Return the id of the folder of a voter that runs and does not vote, because its metadata is damaged; None

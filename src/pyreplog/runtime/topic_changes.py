@@ -92,7 +92,6 @@ class TopicChanges:
     _driver: Driver
     _advice: Advice
     _nodes: NodeGroup
-    _broker_count: int
     _compactor: TopicCompactor
     _key_check: KeyCheck
     _on_change: Callable[[str | None], None]
@@ -245,13 +244,13 @@ class TopicChanges:
         check_topic(name)
         _check_public(name, "made", "choose another name")
         count = 1 if partitions is None else whole("partitions", partitions, 1, PARTITIONS_MAX)
-        factor = min(3, self._broker_count)
+        factor = min(3, len(self._nodes.brokers))
         if replication_factor is not None:
             factor = whole("replication_factor", replication_factor, 1, INT32_MAX)
-        if factor > self._broker_count:
-            noun = "nodes" if self._broker_count == len(self._nodes.nodes) else "brokers"
+        if factor > len(self._nodes.brokers):
+            noun = "nodes" if len(self._nodes.brokers) == len(self._nodes.nodes) else "brokers"
             raise ConfigError(
-                f"replication_factor is {factor}; there are {self._broker_count} {noun}: ask for at most so many"
+                f"replication_factor is {factor}; there are {len(self._nodes.brokers)} {noun}: ask for at most so many"
                 " replicas, or open the cluster with more nodes"
             )
         known = _settings({} if config is None else config)
@@ -422,6 +421,7 @@ class TopicChanges:
             # A node that only votes registers nowhere.
             one.node_id: NodeDescription(one.node_id, "online" if one.ready and not one._is_broker else "offline")
             for one in self._nodes.nodes
+            if not one.removed
         }
         states.update(
             (one.broker_id, NodeDescription(one.broker_id, state_of(one), one.rack, one.cordoned))
