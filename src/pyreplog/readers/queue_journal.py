@@ -19,6 +19,7 @@ appended since, decide, append one entry, unlock. Format: docs/internals/format/
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
 from types import TracebackType
@@ -34,6 +35,7 @@ from pyreplog.errors import (
 )
 from pyreplog.log import decode_uuid, encode_uuid, parent_of
 from pyreplog.ports import Disk, SharedFile
+from pyreplog.readers.queue_damage import damage_text, find_entry_behind
 from pyreplog.readers.queue_entries import (
     Entry,
     Joined,
@@ -43,25 +45,24 @@ from pyreplog.readers.queue_entries import (
     encode_one_accepted,
     encode_one_acquired,
 )
+from pyreplog.readers.queue_slots import (
+    NAME_POSITION,
+    NO_BOOT,
+    SEQUENCE_END,
+    SLOT_POSITIONS,
+    SLOT_SIZE,
+    Slot,
+    boot_bytes,
+    encode_name,
+    name_of,
+    slots_of,
+)
 from pyreplog.readers.queue_state import QueueState
 from pyreplog.record import chained_frame, crc32c
 
 __all__ = ["QUEUE_FILE_SIZE", "JournalIdentity", "QueueJournal", "read_queue"]
 
 # On disk: never change.
-_MAGIC: Final = b"RLQJ"
-_VERSION: Final = 1
-_SYNC: Final = 1
-_SLOT: Final = Struct(">4sHHQ16si16s")
-_CRC: Final = Struct(">I")
-_SLOT_SIZE: Final = _SLOT.size + _CRC.size
-_SEQUENCE_END: Final = 16
-"""The bytes of a slot up to the sequence number, its last field that changes with each turn."""
-_SLOT_POSITIONS: Final = (0, 512)
-_NAME_POSITION: Final = 1024
-_NAME_MAGIC: Final = b"RLQN"
-_NAME_HEAD: Final = Struct(">4sH")
-_NAME_SIZE_MAX: Final = 200
 _AREAS_POSITION: Final = 4096
 _AREA_SIZE: Final = 128 << 10
 QUEUE_FILE_SIZE: Final = _AREAS_POSITION + 2 * _AREA_SIZE
@@ -78,7 +79,6 @@ _NO_ENTRY: Final = bytes(4)
 _WORKER_MAX: Final = 2**32 - 1
 _HOLD_TRIES: Final = 100
 _OPEN_TRIES: Final = 10
-_NO_BOOT: Final = bytes(16)
 _NO_ID: Final = encode_uuid(bytes(16))
 """The topic id of a log from before Kafka 2.8, until its first newer writer."""
 
@@ -89,14 +89,6 @@ class JournalIdentity(NamedTuple):
     name: str
     topic_id: str
     partition: int
-
-
-class _Slot(NamedTuple):
-    sequence: int
-    topic_id: str
-    partition: int
-    boot_id: bytes
-    is_sync: bool
 
 
 class QueueJournal:
@@ -127,23 +119,33 @@ class QueueJournal:
         self._other = b""
         self._other_position = 0
         self._is_valid = False
+        self._on_damage: Callable[[str], object] = str
 
     @classmethod
     def open(
-        cls, disk: Disk, path: str, identity: JournalIdentity, *, is_sync: bool, start_offset: int = 0
+        cls,
+        disk: Disk,
+        path: str,
+        identity: JournalIdentity,
+        *,
+        is_sync: bool,
+        start_offset: int = 0,
+        on_damage: Callable[[str], object] = str,
     ) -> QueueJournal:
         """Open the journal ``path`` as one more worker, and make it if it is missing.
 
         ``start_offset``: where a new queue begins. ``is_sync``: what the file holds is made durable now, and the
-        caller syncs what must be durable later. Raises :class:`TopicRecreatedError` if it belongs to another topic id,
-        :class:`ConfigError` for another partition or queue, :class:`CorruptError` for damage, :class:`StorageError`
-        if the disk refuses.
+        caller syncs what must be durable later. ``on_damage`` is called with a text for bytes that are no whole entry,
+        now and later: entries may be lost, and their records are delivered again. Raises
+        :class:`TopicRecreatedError` if the journal belongs to another topic id, :class:`ConfigError` for another
+        partition or queue, :class:`CorruptError` for damage, :class:`StorageError` if the disk refuses.
         """
         identity = identity._replace(topic_id=identity.topic_id or _NO_ID)
-        boot_id = _boot_bytes(disk.boot_id(parent_of(path)))
+        boot_id = boot_bytes(disk.boot_id(parent_of(path)))
         for _ in range(_OPEN_TRIES):
             journal = cls(disk, disk.open_shared(path), identity, boot_id, is_sync=is_sync)
             journal.state.next_offset = start_offset
+            journal._on_damage = on_damage
             try:
                 journal._file.lock()
                 if journal._file.is_current():
@@ -159,8 +161,8 @@ class QueueJournal:
 
     def _join(self) -> None:
         head = self._file.read_at(0, _AREAS_POSITION)
-        slots = _slots_of(head)
-        name = _name_of(head)
+        slots = slots_of(head)
+        name = name_of(head)
         if not slots:
             if name is not None or self._was_used():
                 raise CorruptError(
@@ -171,10 +173,12 @@ class QueueJournal:
                 )
             self._create()
         else:
-            newest = max(slots, key=lambda slot: slot.sequence)
+            newest = self._newest(head, slots)
             self._check(newest, name)
             self._load()
-            if newest.boot_id != self._boot_id or self._boot_id == _NO_BOOT or self.torn_size or self._is_sync:
+            if self.torn_size:
+                self._tell_damage(is_always=True)
+            if newest.boot_id != self._boot_id or self._boot_id == NO_BOOT or self.torn_size or self._is_sync:
                 self._turn()
             if name is None:
                 self._write_name()
@@ -190,7 +194,7 @@ class QueueJournal:
             file=self.path,
         )
 
-    def _check(self, found: _Slot, name: str | None) -> None:
+    def _check(self, found: Slot, name: str | None) -> None:
         """Raise unless the journal is that of this queue."""
         identity, path = self._identity, self._file.path
         if found.topic_id not in (identity.topic_id, _NO_ID):
@@ -205,6 +209,30 @@ class QueueJournal:
                 f"{path} is the journal of queue {name!r} of partition {found.partition}, not of {identity.name!r} of"
                 f" partition {identity.partition}"
             )
+
+    def _newest(self, head: bytes, slots: list[Slot]) -> Slot:
+        """Return the slot that counts.
+
+        If the other one is damaged and its area is in use, that one counts: entries are appended to an area only after
+        its slot was written whole. So a damaged slot loses no entry.
+        """
+        newest = max(slots, key=lambda slot: slot.sequence)
+        following = newest.sequence + 1
+        start = SLOT_POSITIONS[following % 2]
+        if len(slots) == 1 and any(head[start : start + SLOT_SIZE]):
+            data = self._file.read_at(_area_position(following), _AREA_SIZE)
+            if len(_entries(data, _seed(following, newest.topic_id))) > 1:
+                return newest._replace(sequence=following, boot_id=NO_BOOT)
+        return newest
+
+    def _tell_damage(self, *, is_always: bool = False) -> None:
+        """Tell of the bytes at the present position, which are no whole entry, if a whole one follows, or always."""
+        data = self._file.read_at(self._position, self._end - self._position)
+        behind = find_entry_behind(data, self._chain)
+        if is_always or behind is not None:
+            position = self._position
+            size = len(data.rstrip(b"\0")) if behind is None else behind
+            self._on_damage(damage_text(self.path, position, size, None if behind is None else position + behind))
 
     def _was_used(self) -> bool:
         """Return whether this is no file whose first writer was interrupted: it has its whole size, and an area has two
@@ -244,9 +272,7 @@ class QueueJournal:
         file.write_at(end - 1, b"\0")
 
     def _write_name(self) -> None:
-        name = self._identity.name.encode()
-        data = _NAME_HEAD.pack(_NAME_MAGIC, len(name)) + name
-        self._file.write_at(_NAME_POSITION, data + _CRC.pack(crc32c(data)))
+        self._file.write_at(NAME_POSITION, encode_name(self._identity.name))
 
     # -- one change --------------------------------------------------------------------------------
 
@@ -257,7 +283,7 @@ class QueueJournal:
 
     def __enter__(self) -> QueueState:
         try:
-            other, news = self._file.lock_and_read(self._other_position, _SEQUENCE_END, self._position, _LOOK_SIZE)
+            other, news = self._file.lock_and_read(self._other_position, SEQUENCE_END, self._position, _LOOK_SIZE)
             if not self._is_valid or other != self._other:
                 self._load()
             elif news[:4] != _NO_ENTRY:
@@ -374,18 +400,20 @@ class QueueJournal:
             self._is_valid = True
             if self._position == before:
                 if size >= _AREA_SIZE:
+                    self._tell_damage()
                     return  # a crash tore an entry, which the next one replaces
                 size = _AREA_SIZE
 
     def _load(self) -> None:
         """Read the newest slot and all of its area."""
         self._is_valid = False
-        slots = _slots_of(self._file.read_at(0, _AREAS_POSITION))
+        head = self._file.read_at(0, _AREAS_POSITION)
+        slots = slots_of(head)
         if not slots:
             raise CorruptError("neither slot of the queue's journal is whole", file=self._file.path, position=0)
-        newest = max(slots, key=lambda slot: slot.sequence)
+        newest = self._newest(head, slots)
         self._set_sequence(newest.sequence)
-        self._other = self._file.read_at(self._other_position, _SEQUENCE_END)
+        self._other = self._file.read_at(self._other_position, SEQUENCE_END)
         self._position = _area_position(newest.sequence)
         self._chain = _seed(newest.sequence, newest.topic_id)
         self.state = QueueState()
@@ -416,7 +444,7 @@ class QueueJournal:
 
     def _set_sequence(self, sequence: int) -> None:
         self._sequence = sequence
-        self._other_position = _SLOT_POSITIONS[(sequence + 1) % 2]
+        self._other_position = SLOT_POSITIONS[(sequence + 1) % 2]
         self._end = _area_position(sequence) + _AREA_SIZE
 
     def _turn(self, *, is_first: bool = False) -> None:
@@ -432,19 +460,11 @@ class QueueJournal:
         file.write_at(_area_position(sequence), frame.ljust(_AREA_SIZE - is_first, b"\0"))
         file.sync()
         identity = self._identity
-        slot = _SLOT.pack(
-            _MAGIC,
-            _VERSION,
-            _SYNC if self._is_sync else 0,
-            sequence,
-            decode_uuid(identity.topic_id),
-            identity.partition,
-            self._boot_id,
-        )
-        file.write_at(_SLOT_POSITIONS[sequence % 2], slot + _CRC.pack(crc32c(slot)))
+        slot = Slot(sequence, identity.topic_id, identity.partition, self._boot_id, self._is_sync)
+        file.write_at(SLOT_POSITIONS[sequence % 2], slot.encode())
         file.sync()
         self._set_sequence(sequence)
-        self._other = file.read_at(self._other_position, _SEQUENCE_END)
+        self._other = file.read_at(self._other_position, SEQUENCE_END)
         self._position = _area_position(sequence) + len(frame)
         self._chain = crc
         self._is_valid = True
@@ -481,7 +501,7 @@ def read_queue(disk: Disk, path: str) -> tuple[JournalIdentity, QueueState]:
         data = bytes(file.read_at(0, QUEUE_FILE_SIZE))
     finally:
         file.close()
-    slots = _slots_of(data)
+    slots = slots_of(data)
     if not slots:
         raise CorruptError("neither slot of the queue's journal is whole", file=path, position=0)
     newest = max(slots, key=lambda slot: slot.sequence)
@@ -497,7 +517,7 @@ def read_queue(disk: Disk, path: str) -> tuple[JournalIdentity, QueueState]:
         raise CorruptError(error.reason, file=path, position=position) from None
     if position == start:
         raise CorruptError("the queue's journal has no snapshot", file=path, position=start)
-    return JournalIdentity(_name_of(data) or "", newest.topic_id, newest.partition), state
+    return JournalIdentity(name_of(data) or "", newest.topic_id, newest.partition), state
 
 
 def _check_place(entry: Entry, *, is_first: bool) -> None:
@@ -530,44 +550,3 @@ def _entries(data: bytes, chain: int) -> list[tuple[bytes, int, int]]:
         position += _FRAME.size + size
         found.append((body, crc, position))
     return found
-
-
-def _slots_of(head: bytes) -> list[_Slot]:
-    """Return the whole slots. Raises :class:`CorruptError` for one of a newer version."""
-    slots = []
-    for position in _SLOT_POSITIONS:
-        data = head[position : position + _SLOT_SIZE]
-        if len(data) < _SLOT_SIZE or _CRC.unpack_from(data, _SLOT.size)[0] != crc32c(data[: _SLOT.size]):
-            continue
-        magic, version, flags, sequence, topic_id, partition, boot_id = _SLOT.unpack_from(data)
-        if magic != _MAGIC or sequence % 2 != _SLOT_POSITIONS.index(position) or partition < 0:
-            continue
-        if version != _VERSION or flags & ~_SYNC:
-            raise CorruptError(
-                f"the queue's journal has version {version} and flags {flags}: a newer pyreplog wrote it",
-                position=position,
-            )
-        slots.append(_Slot(sequence, encode_uuid(topic_id), partition, boot_id, bool(flags & _SYNC)))
-    return slots
-
-
-def _name_of(head: bytes) -> str | None:
-    """Return the queue's name; None if it is missing or damaged."""
-    if len(head) < _NAME_POSITION + _NAME_HEAD.size:
-        return None
-    magic, size = _NAME_HEAD.unpack_from(head, _NAME_POSITION)
-    end = _NAME_POSITION + _NAME_HEAD.size + size
-    if magic != _NAME_MAGIC or size > _NAME_SIZE_MAX or len(head) < end + _CRC.size:
-        return None
-    if _CRC.unpack_from(head, end)[0] != crc32c(head[_NAME_POSITION:end]):
-        return None
-    return head[end - size : end].decode("ascii", "replace")
-
-
-def _boot_bytes(boot_id: str) -> bytes:
-    """Return a boot id as 16 bytes; zeros if the system cannot tell."""
-    try:
-        data = bytes.fromhex(boot_id.replace("-", ""))
-    except ValueError:
-        return _NO_BOOT
-    return data if len(data) == len(_NO_BOOT) else _NO_BOOT

@@ -12,6 +12,7 @@ from pyreplog.readers import JournalIdentity, QueueJournal, check_reader_name, q
 from pyreplog.runtime.dead_letter_log import DeadLetterLog
 from pyreplog.runtime.folder_opening import folder_of
 from pyreplog.runtime.log_place import LogPlace
+from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.queue import Queue
 from pyreplog.runtime.queue_worker import QueueWorker
 from pyreplog.runtime.views import CommittedView, ReaderView, WriterView
@@ -39,7 +40,9 @@ def open_queue(
     is_sync = view.config.durability == "sync"
     identity = JournalIdentity(checked, view.topic_id, view.partition)
     path = join(folder, queue_file_name(checked))
-    journal = QueueJournal.open(disk, path, identity, is_sync=is_sync, start_offset=view.start_offset)
+    journal = QueueJournal.open(
+        disk, path, identity, is_sync=is_sync, start_offset=view.start_offset, on_damage=LOGGER.warning
+    )
     try:
         worker = QueueWorker(checked, view, journal, place.clock, letters, is_sync=is_sync)
         return Queue(checked, worker, view, on_close)

@@ -62,6 +62,9 @@ class QueueJournalView:
         if not whole:
             raise Unreadable("neither of its slots is whole")
         self.slot = max(whole, key=lambda slot: slot.sequence)
+        self.damaged_slot = self._find_damaged_slot(data)
+        if self.damaged_slot is not None:
+            self.slot = self.slot._replace(sequence=self.slot.sequence + 1, boot_id="")
         self.name = _name(data)
         self.next_offset = 0
         self.last_worker = 0
@@ -74,9 +77,28 @@ class QueueJournalView:
         self.end = start + self._walk(data[start : start + _AREA_SIZE], start)
         self.torn_size = len(data[self.end : start + _AREA_SIZE].rstrip(b"\0"))
 
+    def _find_damaged_slot(self, data: bytes) -> int | None:
+        """Return the position of the other slot if it is damaged and its area is in use: it has two entries that
+        continue the next sequence number."""
+        number = (self.slot.sequence + 1) % 2
+        if self.slots[number] is not None or not any(data[_SLOTS[number] : _SLOTS[number] + _SLOT.size]):
+            return None
+        area = data[_AREAS[number] : _AREAS[number] + _AREA_SIZE]
+        chain, position = self._seed(self.slot.sequence + 1), 0
+        for _ in range(2):
+            size = int.from_bytes(area[position : position + 4], "big")
+            chain = crc32c(area[position : position + 4] + area[position + 8 : position + 8 + size], chain)
+            if not size or chain != int.from_bytes(area[position + 4 : position + 8], "big"):
+                return None
+            position += 8 + size
+        return _SLOTS[number]
+
+    def _seed(self, sequence: int) -> int:
+        return crc32c(sequence.to_bytes(8, "big") + base64.urlsafe_b64decode(self.slot.topic_id + "=="))
+
     def _walk(self, area: bytes, start: int) -> int:
         """Read the entries of the area; return the position behind the last whole one."""
-        chain = crc32c(self.slot.sequence.to_bytes(8, "big") + base64.urlsafe_b64decode(self.slot.topic_id + "=="))
+        chain = self._seed(self.slot.sequence)
         position = 0
         while position + 9 <= len(area):
             size = int.from_bytes(area[position : position + 4], "big")
@@ -268,6 +290,13 @@ def check_queues(disk: Disk, path: str, names: Iterable[str], book: Report) -> N
             continue
         if journal.name is None:
             book.warn(file, "the queue's name in it is damaged", "open the queue once: that writes it again")
+        if journal.damaged_slot is not None:
+            book.warn(
+                file,
+                "the slot of the area in use is damaged; the area itself is whole",
+                "open the queue once: that writes another slot, and nothing is lost",
+                position=journal.damaged_slot,
+            )
         if journal.torn_size:
             book.warn(
                 file,

@@ -20,12 +20,14 @@ from pyreplog.readers import (
     QueueState,
     Released,
     queue_journal,
+    queue_slots,
     read_queue,
 )
+from pyreplog.readers.queue_slots import slots_of
 from pyreplog.record import crc32c
 from pyreplog.testing import SimDisk, crash_points, error_points
-from pyreplog.verify.findings import Report
-from pyreplog.verify.queues import check_queues
+from pyreplog.verify.findings import Level, Report
+from pyreplog.verify.queues import check_queues, queue_rows
 
 IDENTITY = JournalIdentity("work", "AbCdEfGhIjKlMnOpQrStUw", 1)
 PATH = "root/replog.queue-work"
@@ -374,13 +376,121 @@ def test_a_flipped_byte_is_noticed_wherever_it_is() -> None:
         assert finished(damaged.state) <= done
 
 
+def entry_positions(disk: SimDisk) -> list[int]:
+    """Where the entries of the area in use begin, and where they end."""
+    data = bytes(disk.open(PATH).read_at(0, QUEUE_FILE_SIZE))
+    newest = max(slots_of(data), key=lambda slot: slot.sequence)
+    start = queue_journal._area_position(newest.sequence)
+    found = queue_journal._entries(data[start : start + 5000], queue_journal._seed(newest.sequence, newest.topic_id))
+    return [start, *(start + end for _, _, end in found)]
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+@pytest.mark.parametrize("at", [0, 3, 6, 8, 12])
+def test_a_rotten_entry_is_told_with_its_place(is_sync: bool, at: int) -> None:
+    """Size, checksum or content of an entry in the middle: the next opening says where the entries end, and where the
+    next whole one is; it goes on there, and finishes no record that was not accepted before."""
+    disk = made()
+    journal = opened(disk, is_sync=is_sync)
+    for offset in range(6):
+        acquire(journal, 1)
+        accept(journal, [offset])
+    journal.close()
+    places = entry_positions(disk)
+    number = 4  # of the snapshot, the joined worker, and an acquired and an accepted entry for each record
+    disk.flip(PATH, places[number] + at)
+    told: list[str] = []
+    again = QueueJournal.open(disk, PATH, IDENTITY, is_sync=is_sync, on_damage=told.append)
+    assert len(told) == 1
+    assert told[0].startswith(f"{PATH}: the ")
+    assert f"at byte {places[number]} are no whole entry" in told[0]
+    # A changed size hides where the damaged entry ends; the one behind it is found all the same.
+    assert f"a whole one follows at byte {places[number + 1]}" in told[0]
+    assert "delivered again" in told[0]
+    assert finished(again.state) == {0}
+    told.clear()
+    again.close()
+    QueueJournal.open(disk, PATH, IDENTITY, is_sync=is_sync, on_damage=told.append)
+    assert not told, "the areas have turned"
+
+
+def test_a_rotten_last_entry_is_told_too() -> None:
+    """It cannot be told from a write within which a worker ended; the text says both."""
+    disk = made()
+    journal = opened(disk)
+    accept(journal, acquire(journal, 1))
+    journal.close()
+    places = entry_positions(disk)
+    disk.flip(PATH, places[-2] + 9)
+    told: list[str] = []
+    again = QueueJournal.open(disk, PATH, IDENTITY, is_sync=True, on_damage=told.append)
+    assert f"the {places[-1] - places[-2]} bytes at byte {places[-2]}" in told[0]
+    assert "a worker ended within a write" in told[0]
+    assert finished(again.state) == set()
+
+
+def test_a_worker_that_meets_a_rotten_entry_tells() -> None:
+    """The entries of another worker since its last look."""
+    disk = made()
+    one = opened(disk, is_sync=False)
+    told: list[str] = []
+    other = QueueJournal.open(disk, PATH, IDENTITY, is_sync=False, on_damage=told.append)
+    offsets = acquire(one, 3)
+    before = entry_positions(disk)[-2]
+    accept(one, offsets)
+    disk.flip(PATH, before + 10)
+    with other as state:
+        assert state.next_offset == 0
+    assert f"byte {before} " in told[0]
+
+
+@pytest.mark.parametrize("position", [0, 4, 8, 15, 30, 54])
+def test_a_rotten_slot_loses_nothing(small: None, position: int) -> None:
+    """The area in use is found without it, because its entries continue the next sequence number."""
+    disk = made()
+    journal = opened(disk, is_sync=False)
+    while journal._sequence < 3:
+        accept(journal, acquire(journal, 1))
+    accept(journal, acquire(journal, 1))
+    expected = journal.state.snapshot()
+    assert expected.next_offset
+    used = queue_slots.SLOT_POSITIONS[journal._sequence % 2]
+    journal.close()
+    disk.flip(PATH, used + position)
+    told: list[str] = []
+    again = QueueJournal.open(disk, PATH, IDENTITY, is_sync=False, on_damage=told.append)
+    assert again.state.snapshot()._replace(last_worker=expected.last_worker) == expected
+    assert not told
+    again.close()
+    assert opened(disk).state.next_offset == expected.next_offset
+
+
+def test_verify_tells_of_a_rotten_slot() -> None:
+    """It shows what the next opening finds."""
+    disk = made()
+    for _ in range(3):  # each opening for a sync log turns the areas
+        journal = opened(disk)
+        accept(journal, acquire(journal, 1))
+        journal.close()
+    used = queue_slots.SLOT_POSITIONS[journal._sequence % 2]
+    disk.flip(PATH, used + 10)
+    book = Report()
+    check_queues(disk, "root", ["replog.queue-work"], book)
+    (finding,) = book.findings
+    assert (finding.level, finding.position) == (Level.WARNING, used)
+    assert "nothing is lost" in finding.advice
+    (row,) = queue_rows(bytes(disk.open(PATH).read_at(0, QUEUE_FILE_SIZE)))
+    assert (row["accepted"], row["sequence"]) == (3, journal._sequence)
+    assert opened(disk).state.accepted_count == 3
+
+
 def test_a_journal_of_a_newer_version_is_left_alone() -> None:
     """It is an error that says so, and the file stays as it is."""
     disk = made()
     opened(disk).close()
     file = disk.open(PATH, write=True)
-    for position in queue_journal._SLOT_POSITIONS:
-        slot = bytearray(file.read_at(position, queue_journal._SLOT_SIZE))
+    for position in queue_slots.SLOT_POSITIONS:
+        slot = bytearray(file.read_at(position, queue_slots.SLOT_SIZE))
         slot[5] = 2
         slot[-4:] = crc32c(slot[:-4]).to_bytes(4, "big")
         file.write_at(position, [slot])
