@@ -62,11 +62,14 @@ class Queue:
         try:
             while True:
                 news.clear()
+                looked = loop.time()
                 taken = await self._take(count)
                 left = None if deadline is None else deadline - loop.time()
                 if taken or (left is not None and left <= 0):
                     return taken
                 await news.wait(self._queue._pause(left))
+                if (early := looked + runtime.LOOK_PAUSE_S - loop.time()) > 0:
+                    await asyncio.sleep(early)
         finally:
             news.close()
 

@@ -51,7 +51,7 @@ from pyreplog.readers.queue_slots import (
     SEQUENCE_END,
     SLOT_POSITIONS,
     SLOT_SIZE,
-    Slot,
+    JournalSlot,
     boot_bytes,
     encode_name,
     name_of,
@@ -194,7 +194,7 @@ class QueueJournal:
             file=self.path,
         )
 
-    def _check(self, found: Slot, name: str | None) -> None:
+    def _check(self, found: JournalSlot, name: str | None) -> None:
         """Raise unless the journal is that of this queue."""
         identity, path = self._identity, self._file.path
         if found.topic_id not in (identity.topic_id, _NO_ID):
@@ -210,7 +210,7 @@ class QueueJournal:
                 f" partition {identity.partition}"
             )
 
-    def _newest(self, head: bytes, slots: list[Slot]) -> Slot:
+    def _newest(self, head: bytes, slots: list[JournalSlot]) -> JournalSlot:
         """Return the slot that counts.
 
         If the other one is damaged and its area is in use, that one counts: entries are appended to an area only after
@@ -275,6 +275,11 @@ class QueueJournal:
         self._file.write_at(NAME_POSITION, encode_name(self._identity.name))
 
     # -- one change --------------------------------------------------------------------------------
+
+    @property
+    def disk(self) -> Disk:
+        """The disk of the file."""
+        return self._disk
 
     @property
     def path(self) -> str:
@@ -460,7 +465,7 @@ class QueueJournal:
         file.write_at(_area_position(sequence), frame.ljust(_AREA_SIZE - is_first, b"\0"))
         file.sync()
         identity = self._identity
-        slot = Slot(sequence, identity.topic_id, identity.partition, self._boot_id, self._is_sync)
+        slot = JournalSlot(sequence, identity.topic_id, identity.partition, self._boot_id, self._is_sync)
         file.write_at(SLOT_POSITIONS[sequence % 2], slot.encode())
         file.sync()
         self._set_sequence(sequence)

@@ -15,7 +15,7 @@ __all__ = [
     "SEQUENCE_END",
     "SLOT_POSITIONS",
     "SLOT_SIZE",
-    "Slot",
+    "JournalSlot",
     "boot_bytes",
     "encode_name",
     "name_of",
@@ -41,7 +41,7 @@ _NAME_SIZE_MAX: Final = 200
 NO_BOOT: Final = bytes(16)
 
 
-class Slot(NamedTuple):
+class JournalSlot(NamedTuple):
     """One slot."""
 
     sequence: int
@@ -59,7 +59,7 @@ class Slot(NamedTuple):
         return body + _CRC.pack(crc32c(body))
 
 
-def slots_of(head: bytes) -> list[Slot]:
+def slots_of(head: bytes) -> list[JournalSlot]:
     """Return the whole slots. Raises :class:`CorruptError` for one of a newer version."""
     slots = []
     for position in SLOT_POSITIONS:
@@ -74,7 +74,7 @@ def slots_of(head: bytes) -> list[Slot]:
                 f"the queue's journal has version {version} and flags {flags}: a newer pyreplog wrote it",
                 position=position,
             )
-        slots.append(Slot(sequence, encode_uuid(topic_id), partition, boot_id, bool(flags & _SYNC)))
+        slots.append(JournalSlot(sequence, encode_uuid(topic_id), partition, boot_id, bool(flags & _SYNC)))
     return slots
 
 

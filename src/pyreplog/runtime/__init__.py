@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.named_consumer import NamedConsumer, WhatToCommit
     from pyreplog.runtime.named_position import OnDataLoss, Start
     from pyreplog.runtime.producer import Producer
-    from pyreplog.runtime.queue import Queue
+    from pyreplog.runtime.queue import LOOK_PAUSE_S, Queue
     from pyreplog.runtime.quorum_recovery import (
         PossibleLoss,
         QuorumRecovery,
@@ -77,6 +77,7 @@ __all__ = [
     "FileWatchSignal",
     "BackgroundSyncs",
     "Followed",
+    "LOOK_PAUSE_S",
     "LockWait",
     "GrownTopic",
     "Log",
@@ -161,7 +162,7 @@ __getattr__, __dir__ = lazy_door(
         ".listed_partitions": ["LaggingReplica", "ListedState", "ListedPartition"],
         ".producer": ["Producer"],
         ".metadata_repair": ["RebuiltMetadata", "repair_metadata"],
-        ".queue": ["Queue"],
+        ".queue": ["LOOK_PAUSE_S", "Queue"],
         ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_quorum", "stored_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
         ".reassignments": ["PartitionReassignment", "ReassignmentHandle"],

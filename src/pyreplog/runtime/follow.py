@@ -13,6 +13,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError
@@ -26,6 +27,7 @@ __all__ = [
     "PAUSE_MIN_S",
     "WATCHED_PAUSE_S",
     "FileWatchSignal",
+    "JoinedSignal",
     "Followed",
     "ChangeSignal",
     "WriterSignal",
@@ -177,6 +179,8 @@ class FileWatchSignal:
         poll.register(wake, select.POLLIN)
         if poll.poll(pause * 1000):
             watch.clear()
+            with suppress(BlockingIOError):
+                os.eventfd_read(wake)
 
     def wake(self) -> None:
         """See :class:`ChangeSignal`."""
@@ -204,6 +208,24 @@ class FileWatchSignal:
 
     def __del__(self) -> None:
         self.close()
+
+
+class JoinedSignal(FileWatchSignal):
+    """The signals of files that another process may write, and those of a writer in this process."""
+
+    __slots__ = ("_signal_of_writer",)
+
+    def __init__(self, disk: Disk, paths: list[str], signal: ChangeSignal) -> None:
+        """Watch ``paths`` from now on, and take over ``signal``."""
+        super().__init__(disk, paths)
+        self._signal_of_writer = signal
+        signal.told = self.wake
+
+    def close(self) -> None:
+        """Release both."""
+        self._signal_of_writer.told = None
+        self._signal_of_writer.close()
+        super().close()
 
 
 def follow(view: Followed, start: int, timeout: float | None) -> Iterator[Record]:

@@ -20,7 +20,9 @@ from pyreplog.values import QueueStats
 __all__ = ["Queue"]
 
 PAUSE_S: Final = 0.05
-"""A waiting worker looks this often for records that other workers released, or left behind."""
+"""A waiting worker looks this often for records that ended workers left behind."""
+LOOK_PAUSE_S: Final = 0.001
+"""Between two looks of a waiting worker, because other workers change the journal all the time."""
 
 
 class Queue:
@@ -88,11 +90,14 @@ class Queue:
         news = self._begin_waiting()
         try:
             while True:
+                looked = time.monotonic()
                 taken = self._take(count)
                 left = None if deadline is None else deadline - time.monotonic()
                 if taken or (left is not None and left <= 0):
                     return taken
                 news.wait(self._pause(left))
+                if (early := looked + LOOK_PAUSE_S - time.monotonic()) > 0:
+                    time.sleep(early)
         finally:
             self._end_waiting(news)
 
@@ -119,8 +124,8 @@ class Queue:
             self._wake()
 
     def _begin_waiting(self) -> ChangeSignal:
-        """Return a signal for new records and for :meth:`close`. End it with :meth:`_end_waiting`."""
-        news = self._view.news()
+        """Return a signal for new records, released ones and :meth:`close`. End it with :meth:`_end_waiting`."""
+        news = self._worker.news()
         with self._lock:
             self._waiting.add(news)
         return news

@@ -28,6 +28,7 @@ from pyreplog.readers import (
 )
 from pyreplog.record import Record, delivered
 from pyreplog.runtime.dead_letter_log import DeadLetterWriter
+from pyreplog.runtime.follow import ChangeSignal
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.queue_sync import JournalSync
 from pyreplog.runtime.views import CommittedView, ReaderView, WriterView, record_lists
@@ -417,6 +418,10 @@ class QueueWorker:
         """Return the numbers of the queue, as of now."""
         with self._changing.enter(), self._open() as state:
             return state.stats()
+
+    def news(self) -> ChangeSignal:
+        """Return a signal for new records, and for a change of the journal by another worker."""
+        return self._view.news_with(self._journal.disk, self._journal.path)
 
     @property
     def path(self) -> str:

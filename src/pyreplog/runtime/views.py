@@ -14,7 +14,7 @@ from pyreplog.errors import BatchTooLargeError, CorruptError, CorruptLogError
 from pyreplog.log import CommittedSource, LogReader, StableSource
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, record_lists_of, split
-from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed
+from pyreplog.runtime.follow import ChangeSignal, FileWatchSignal, Followed, JoinedSignal
 from pyreplog.runtime.log_writer import LogWriter
 from pyreplog.system import OwnedLock
 from pyreplog.values import EpochEntry, LogStats
@@ -33,8 +33,8 @@ READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
 FIRST_READ_SIZE: Final = 16 << 10
 """Bytes of the first read, so that a look-up of one record does not wait for thousands of batches."""
-_readers: Final[weakref.WeakSet[ReaderView]] = weakref.WeakSet()
-"""The open readers, which take new locks in the child of a fork."""
+_forked: Final[weakref.WeakSet[ReaderView | JoinedSignal]] = weakref.WeakSet()
+"""The open readers and their signals, which take new locks in the child of a fork."""
 
 
 class RecordView(Protocol):
@@ -205,6 +205,12 @@ class WriterView:
         """Return a signal that the writer gives as soon as the high watermark moves."""
         return self._writer.follow()
 
+    def news_with(self, disk: Disk, path: str) -> ChangeSignal:
+        """Return a signal that the disk gives too, when another process writes the file ``path``."""
+        news = JoinedSignal(disk, [path], self._writer.follow())
+        _forked.add(news)
+        return news
+
     def close(self) -> None:
         """Close the writer."""
         self._closed = True
@@ -223,7 +229,7 @@ class ReaderView:
         self._news: weakref.WeakSet[FileWatchSignal] = weakref.WeakSet()
         self.topic, self.partition = reader.topic, reader.partition
         self.is_checked = True
-        _readers.add(self)
+        _forked.add(self)
 
     @property
     def _lock(self) -> OwnedLock:
@@ -371,8 +377,15 @@ class ReaderView:
 
     def news(self) -> FileWatchSignal:
         """Return a signal of the disk, which watches the marks."""
+        return self._watch(self._disk, [])
+
+    def news_with(self, disk: Disk, path: str) -> FileWatchSignal:
+        """Return a signal of the disk, which watches the marks and the file ``path``."""
+        return self._watch(disk, [path])
+
+    def _watch(self, disk: Disk, paths: list[str]) -> FileWatchSignal:
         with self._lock:
-            news = FileWatchSignal(self._disk, self._reader.marks)
+            news = FileWatchSignal(disk, [*self._reader.marks, *paths])
             self._news.add(news)
             return news
 
@@ -500,6 +513,10 @@ class CommittedView:
         """Return a signal of the view. It may come for records that are not committed yet."""
         return self._view.news()
 
+    def news_with(self, disk: Disk, path: str) -> ChangeSignal:
+        """Return a signal of the view, which also tells of the file ``path``."""
+        return self._view.news_with(disk, path)
+
     def close(self) -> None:
         """Close the view."""
         self._view.close()
@@ -550,8 +567,8 @@ def record_lists(view: RecordView, start: int, end: int) -> Iterator[list[Record
 
 
 def _in_child() -> None:
-    for reader in list(_readers):
-        reader.forked()
+    for one in list(_forked):
+        one.forked()
 
 
 os.register_at_fork(after_in_child=_in_child)

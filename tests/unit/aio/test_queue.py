@@ -12,6 +12,7 @@ import pytest
 
 from pyreplog import aio
 from pyreplog.errors import ClosedError, InvalidRecordStateError
+from pyreplog.runtime import follow, queue
 
 
 def running(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
@@ -68,6 +69,30 @@ async def test_a_waiting_task_gets_a_record_of_this_process_and_of_a_release(tmp
         assert queue.closed
         with pytest.raises(ClosedError):
             await queue.receive()
+
+
+def test_a_release_by_another_worker_wakes_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of another opening, as of another process; the task does not look from time to time here."""
+    monkeypatch.setattr(queue, "PAUSE_S", 1000.0)
+    monkeypatch.setattr(follow, "WATCHED_PAUSE_S", 1000.0)
+
+    async def main(mode: Any) -> None:
+        async with aio.open_log(tmp_path / mode, durability="os") as log:
+            await log.append(b"a")
+            async with await aio.open_log(tmp_path / mode, "r") as beside, beside.queue("work") as other:
+                record = await other.receive()
+                assert record is not None
+                async with (log if mode == "a" else beside).queue("work") as waiting:
+                    task = asyncio.create_task(waiting.receive(timeout=100))
+                    while not waiting._queue._waiting:
+                        await asyncio.sleep(0.001)
+                    await other.release(record)
+                    again = await asyncio.wait_for(task, 20)
+                    assert again is not None
+                    assert again.delivery_count == 2
+
+    for mode in ("a", "r"):
+        asyncio.run(main(mode))
 
 
 @running

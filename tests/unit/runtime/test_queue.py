@@ -6,6 +6,7 @@ import copy
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,7 +25,8 @@ from pyreplog.errors import (
     UnsyncedError,
 )
 from pyreplog.record import Record
-from pyreplog.runtime import dead_letter_log, queue_worker
+from pyreplog.runtime import dead_letter_log, follow, queue_worker
+from pyreplog.runtime import queue as queue_face
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.verify import Level, verify
@@ -502,6 +504,32 @@ def test_a_wait_ends_with_a_record_the_time_or_the_close(tmp_path: Path) -> None
         assert [record.delivery_count for record in found] == [1, 2]
         during(queue.close)
         assert isinstance(found[2], ClosedError)
+
+
+@pytest.mark.parametrize("mode", ["a", "r"])
+def test_a_release_by_another_worker_wakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any) -> None:
+    """Also one of another opening, as of another process: the waiting worker does not look from time to time here."""
+    monkeypatch.setattr(queue_face, "PAUSE_S", 1000.0)
+    monkeypatch.setattr(follow, "WATCHED_PAUSE_S", 1000.0)
+    with ExitStack() as stack:
+        log = stack.enter_context(pyreplog.open_log(tmp_path / TOPIC, durability="os"))
+        other = stack.enter_context(pyreplog.open_log(tmp_path / TOPIC, "r").queue("work"))
+        waiting = stack.enter_context((log if mode == "a" else pyreplog.open_log(tmp_path / TOPIC, "r")).queue("work"))
+        log.append(b"a")
+        record = other.receive()
+        assert record is not None
+        found: list[Record | None] = []
+        for act in (lambda: other.release(record), lambda: log.append(b"b")):
+            thread = threading.Thread(target=lambda: found.append(waiting.receive(timeout=100)))
+            thread.start()
+            while not waiting._waiting:
+                threading.Event().wait(0.001)
+            act()
+            thread.join(20)
+            assert not thread.is_alive()
+            assert found[-1] is not None
+            waiting.accept(found[-1])
+        assert [(one.value, one.delivery_count) for one in found if one is not None] == [(b"a", 2), (b"b", 1)]
 
 
 def test_threads_share_a_worker_and_its_syncs(tmp_path: Path) -> None:
