@@ -55,7 +55,6 @@ class LogParts:
         offsets: str | os.PathLike[str] | None = None,
         dead_letters: str | os.PathLike[str] | None = None,
         lock_timeout: float | None = 0,
-        *,
         auto_commit: bool = False,
         start: Start = "earliest",
         on_data_loss: OnDataLoss = "raise",

@@ -198,15 +198,15 @@ class NamedConsumer(ReaderConsumer):
         await self._calls.write(partial(self._consumer.commit, what, sync=sync))
 
     @overload
-    def committed(self, partition: None = None) -> dict[TopicPartition, int]: ...
+    def committed(self, tp: None = None) -> dict[TopicPartition, int]: ...
     @overload
-    def committed(self, partition: tuple[str, int]) -> int | None: ...
-    def committed(self, partition: tuple[str, int] | None = None) -> int | dict[TopicPartition, int] | None:
-        """Return the committed offset of a partition, or a dict of all.
+    def committed(self, tp: tuple[str, int]) -> int | None: ...
+    def committed(self, tp: tuple[str, int] | None = None) -> int | dict[TopicPartition, int] | None:
+        """Return the committed offset of the partition ``tp``, or a dict of all.
 
         See :meth:`pyreplog.NamedConsumer.committed`.
         """
-        return self._consumer.committed(partition)
+        return self._consumer.committed(tp)
 
     async def lag(self) -> dict[TopicPartition, int]:
         """Return, for each partition, the number of offsets from the next record to the end."""

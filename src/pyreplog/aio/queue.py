@@ -45,12 +45,12 @@ class Queue:
         received = await self.receive_many(1, timeout)
         return received[0] if received else None
 
-    async def receive_many(self, count_max: int, timeout: float | None = 0.0) -> list[Record]:
-        """Return up to ``count_max`` records, as soon as there is one.
+    async def receive_many(self, n: int, timeout: float | None = 0.0) -> list[Record]:
+        """Return up to ``n`` records, as soon as there is one.
 
         See :meth:`pyreplog.Queue.receive_many`.
         """
-        count = self._queue._count(whole("count_max", count_max, 1))
+        count = self._queue._count(whole("n", n, 1))
         patience = check_seconds("timeout", timeout)
         taken = await self._take(count)
         if taken or patience == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterTable", "Table"]
 
 D = TypeVar("D")
+R = TypeVar("R")
 CHUNK_COUNT = 1024
 """Entries that a thread hands over at once."""
 
@@ -56,10 +57,21 @@ class _AwaitedFace:
 
         See :meth:`pyreplog.Table.items`.
         """
-        return Items(self._chunks())
+        return Items(self._chunks(lambda: iter(self._table.items())))
 
-    async def _chunks(self) -> AsyncGenerator[list[tuple[bytes, bytes]], None]:
-        entries = await self._calls.read(self._table._entries)
+    def keys(self) -> Items[bytes]:
+        """Iterate over the keys, in no promised order: ``async for``."""
+        return Items(self._chunks(lambda: iter(self._table)))
+
+    def values(self) -> Items[bytes]:
+        """Iterate over the values, in the order of ``items``: ``async for``."""
+        return Items(self._chunks(lambda: iter(self._table.values())))
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self.keys()
+
+    async def _chunks(self, begin: Callable[[], Iterator[R]]) -> AsyncGenerator[list[R], None]:
+        entries = await self._calls.read(begin)
         while chunk := await self._calls.read(lambda: list(islice(entries, CHUNK_COUNT))):
             yield chunk
 

@@ -375,18 +375,35 @@ def mark_incomplete(disk: Disk, directory: str) -> None:
 def read_mark(disk: Disk, directory: str) -> MarkState | None:
     """Return the mark in ``directory`` for a reader beside a live writer, or None. Half-written slots are read
     again."""
-    found = None
-    for _ in range(_READ_TRIES):
-        data = _content(disk, directory)
-        if data is None or len(data) < _SIZE:
-            continue
-        states, broken_count = _slots(data)
-        found = _written_slot(states) or found
-        # If both alternating slots were being written, the synced slot may be much older than the
-        # state that this reader saw before.
-        if found is not None and broken_count < len(SLOT_POSITIONS) - 1:
-            break
-    return None if found is None else found[0]
+    return MarkReader(disk, directory).read()
+
+
+class MarkReader:
+    """Reads a mark again and again, for a reader beside a live writer. It parses only changed bytes."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._data = b""
+        self._state: MarkState | None = None
+
+    def read(self) -> MarkState | None:
+        """Return the mark, or None. Half-written slots are read again."""
+        found = None
+        for _ in range(_READ_TRIES):
+            data = _content(self._disk, self._directory)
+            if data is None or len(data) < _SIZE:
+                continue
+            if data == self._data:
+                return self._state
+            states, broken_count = _slots(data)
+            found = _written_slot(states) or found
+            # If both alternating slots were being written, the synced slot may be much older than
+            # the state that this reader saw before.
+            if found is not None and broken_count < len(SLOT_POSITIONS) - 1:
+                self._data, self._state = bytes(data), found[0]
+                break
+        return None if found is None else found[0]
 
 
 def _content(disk: Disk, directory: str) -> memoryview | None:

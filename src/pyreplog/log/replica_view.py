@@ -29,7 +29,7 @@ from pyreplog.log.layout import (
     join,
     parent_of,
 )
-from pyreplog.log.mark import MarkState, read_mark
+from pyreplog.log.mark import MarkReader, MarkState, read_mark
 from pyreplog.log.producer_state import newest_table, producer_batches
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.resumption import resume
@@ -126,6 +126,7 @@ class ReplicaView:
         self.epochs = EpochCache()
         self._folder = FolderView(disk, directory)
         self._mark: MarkState | None = None
+        self._marks = MarkReader(disk, directory)
         self._closed = False
         #: The high watermark in the root's checkpoint, if it is used.
         self._promised_end = INT64_MAX
@@ -214,13 +215,11 @@ class ReplicaView:
         return last.file_position(_scan_end(last).position)
 
     def refresh(self) -> bool:
-        """Read the mark again and, if it changed, the segments and the epochs.
-
-        Return whether files were opened by their names after the mark was read.
-        """
+        """Read the mark again and, if it changed, the segments and the epochs. Return whether files were opened by
+        their names after the mark was read."""
         if self._closed:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
-        mark = read_mark(self.disk, self.directory)
+        mark = self._marks.read()
         if mark is not None and mark == self._mark:
             return False
         openings = self.disk.openings

@@ -358,7 +358,6 @@ class Log(LogReading):
         offsets: str | os.PathLike[str] | None = None,
         dead_letters: str | os.PathLike[str] | None = None,
         lock_timeout: float | None = 0,
-        *,
         auto_commit: bool = False,
         start: Start = "earliest",
         on_data_loss: OnDataLoss = "raise",

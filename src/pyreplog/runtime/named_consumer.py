@@ -543,17 +543,17 @@ class NamedConsumer(ReaderConsumer):
             self._has_unsynced = False
 
     @overload
-    def committed(self, partition: None = None) -> dict[TopicPartition, int]: ...
+    def committed(self, tp: None = None) -> dict[TopicPartition, int]: ...
     @overload
-    def committed(self, partition: tuple[str, int]) -> int | None: ...
-    def committed(self, partition: tuple[str, int] | None = None) -> int | dict[TopicPartition, int] | None:
-        """Return the committed offset of a partition, the offset at which the next consumer of this name goes on;
-        None if nothing was committed. Without an argument: a dict of those of all partitions that have one."""
+    def committed(self, tp: tuple[str, int]) -> int | None: ...
+    def committed(self, tp: tuple[str, int] | None = None) -> int | dict[TopicPartition, int] | None:
+        """Return the committed offset of the partition ``tp``, the offset at which the next consumer of this name goes
+        on; None if nothing was committed. Without ``tp``: a dict of those of all partitions that have one."""
         self._check()
-        if partition is not None:
-            if not is_pair(partition):
-                raise TypeError(f"committed takes a TopicPartition, not {partition!r}")
-            return cast("NamedCursor", self._cursor(TopicPartition(*partition))).committed
+        if tp is not None:
+            if not is_pair(tp):
+                raise TypeError(f"committed takes a TopicPartition, not {tp!r}")
+            return cast("NamedCursor", self._cursor(TopicPartition(*tp))).committed
         return {key: cursor.committed for key, cursor in self._own.items() if cursor.committed is not None}
 
     def lag(self) -> dict[TopicPartition, int]:

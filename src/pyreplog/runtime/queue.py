@@ -75,13 +75,13 @@ class Queue:
             received = self._take(1)
         return received[0] if received else None
 
-    def receive_many(self, count_max: int, timeout: float | None = 0.0) -> list[Record]:
-        """Return up to ``count_max`` records (from 1), as soon as there is one; see :meth:`receive`.
+    def receive_many(self, n: int, timeout: float | None = 0.0) -> list[Record]:
+        """Return up to ``n`` records (from 1), as soon as there is one; see :meth:`receive`.
 
         All of them are locked from now on, and all of their deliveries count. At most 2,000 records
         of a queue are in flight, with all its workers together.
         """
-        count = self._count(whole("count_max", count_max, 1))
+        count = self._count(whole("n", n, 1))
         patience = check_seconds("timeout", timeout)
         taken = self._take(count)
         if taken or patience == 0:
@@ -181,7 +181,12 @@ class Queue:
         """Return the records as a list. Raises TypeError or ConfigError unless a queue of this log delivered them."""
         self._check()
         topic, partition = self._topic, self._partition
-        given = [records] if isinstance(records, Record) else list(records)
+        if isinstance(records, Record):
+            given = [records]
+        elif isinstance(records, Iterable):
+            given = list(records)
+        else:
+            raise TypeError(f"a queue settles records that it delivered, not {type(records).__name__}")
         for record in given:
             if not isinstance(record, Record):
                 raise TypeError(f"a queue settles records that it delivered, not {type(record).__name__}")

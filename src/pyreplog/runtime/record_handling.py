@@ -53,6 +53,8 @@ class Handling:
     def __init__(self, consumer: HandledReader, retry: RetryPolicy | None, ends: Ends | None) -> None:
         """``retry`` None: no attempt is noted. ``ends``: where to end; None: never."""
         self._consumer = consumer
+        if retry is not None and not isinstance(retry, RetryPolicy):
+            raise ConfigError(f"retry is {retry!r}; it must be a RetryPolicy, or None to raise every exception")
         self._retry = None if retry is None else retry.checked()
         self._ends = ends
 

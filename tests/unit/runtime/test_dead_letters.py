@@ -89,6 +89,8 @@ def test_without_a_policy_the_exception_is_raised(log: Log) -> None:
         assert (handler.seen, handler.tries) == ([0, 1], 2)
         with pytest.raises(ConfigError, match="attempts"):
             consumer.run(handler, retry=RetryPolicy(attempts=0))
+        with pytest.raises(ConfigError, match="retry is 3; it must be a RetryPolicy"):
+            consumer.run(handler, retry=3)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="handler"):
             consumer.run(None)  # type: ignore[arg-type]
     assert not os.path.exists(f"{log.path}.dlq")

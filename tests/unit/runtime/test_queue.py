@@ -400,6 +400,8 @@ def test_wrong_arguments_are_refused(log: pyreplog.Log) -> None:
                 call()
         with pytest.raises(TypeError):
             queue.accept([b"bytes"])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match="not NoneType"):
+            queue.accept(None)  # type: ignore[arg-type]
         with pytest.raises(ConfigError):
             queue.accept(next(iter(log.read())))
         queue.accept([])

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ import pyreplog
 from pyreplog import aio
 from pyreplog.readers import TableState
 from pyreplog.values import TopicPartition
+from tests.interop.golden import units
 
 
 def fill(log: pyreplog.Log, count: int, start: int = 0) -> dict[bytes, bytes]:
@@ -165,8 +167,9 @@ def test_a_record_without_a_key_is_named_at_every_look_up(log: pyreplog.Log) -> 
     assert dict(table) == {b"behind": b"y"}
 
 
-def test_a_table_below_the_start_of_the_log_is_made_again(log: pyreplog.Log) -> None:
-    """Stuck recovery 2: the records that it had not read are gone; it begins with the first that is there."""
+def test_stuck_recovery_2_below_the_start_of_the_log(log: pyreplog.Log) -> None:
+    """A committed offset below the log start: the records that the table had not read are gone. It is made again, and
+    begins with the first that is there."""
     fill(log, 50)
     table = log.table()
     table.close()
@@ -177,8 +180,8 @@ def test_a_table_below_the_start_of_the_log_is_made_again(log: pyreplog.Log) -> 
     assert table.offset == 110
 
 
-def test_an_unknown_offset_is_made_again(log: pyreplog.Log) -> None:
-    """Stuck recovery 4: a table beyond the end of the log, or of another epoch, is no table of this log."""
+def test_stuck_recovery_4_an_unknown_offset(log: pyreplog.Log) -> None:
+    """It is made again: a table beyond the end of the log, or of another epoch, is no table of this log."""
     expected = fill(log, 50)
     for state in (TableState(1000, 0), TableState(50, 9)):
         table = log.table()
@@ -192,8 +195,9 @@ def test_an_unknown_offset_is_made_again(log: pyreplog.Log) -> None:
         table.close()
 
 
-def test_the_end_may_have_no_record(tmp_path: Path) -> None:
-    """Stuck recovery 1: behind the last record come offsets without one; the table reaches the end all the same."""
+def test_stuck_recovery_1_the_end_has_no_record(tmp_path: Path) -> None:
+    """A control record that was compacted away: behind the last record come offsets without one, and the table reaches
+    the end all the same."""
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:
         expected = fill(log, 20)
         # A reader of committed records does not get the batches of control records at the end.
@@ -215,6 +219,57 @@ def test_the_end_may_have_no_record(tmp_path: Path) -> None:
         log.append_many([b"a", b"b"], keys=[b"x", b"y"])
         part._view = view
         assert table.offset == 22
+
+
+@pytest.mark.parametrize(
+    "topic", ["compact-basic", "compact-idempotent", "compact-nothing-left", "compact-txn", "compact-txn-gone"]
+)
+def test_stuck_recovery_1_on_a_broker_s_control_records(tmp_path: Path, topic: str) -> None:
+    """Topics that end with markers of transactions, or that a broker compacted: the table reaches the end."""
+    folder = units.unit("clean-4.1.0") / "data"
+    with pyreplog.open_log(folder, "r", topic=topic, partition=0, isolation="read_committed") as log:
+        expected: dict[bytes, bytes] = {}
+        for record in log:
+            assert record.key is not None
+            expected.pop(record.key, None)
+            if record.value is not None:
+                expected[record.key] = record.value
+        table = log.table(tmp_path / "store")
+        assert dict(table) == expected
+        assert table.offset == log.high_watermark > 0
+        assert dict(log.table(tmp_path / "store")) == expected
+
+
+def test_a_look_up_beside_compaction_is_right(tmp_path: Path) -> None:
+    """In the process that compacts and in a reader: each look-up shows what was committed when it began, while
+    passes rewrite the segments below it and drop tombstones."""
+    config = {
+        "cleanup.policy": "compact", "delete.retention.ms": 0, "min.cleanable.dirty.ratio": 0.01, "segment.bytes": 4000,
+    }  # fmt: skip
+    random = Random(5)
+    expected: dict[bytes, bytes] = {}
+    with (
+        pyreplog.open_log(tmp_path / "log", durability="os", config=config) as log,
+        pyreplog.open_log(tmp_path / "log", "r") as reader,
+    ):
+        tables = [log.table(), reader.table(), reader.table(tmp_path / "late")]
+        cleaned = 0
+        for step in range(60):
+            key = b"key-%d" % random.randrange(12)
+            if random.random() < 0.3:
+                log.append(None, key=key)
+                expected.pop(key, None)
+            else:
+                log.append(b"%d" % step * 60, key=key)
+                expected[key] = b"%d" % step * 60
+            if step % 7 == 6:
+                cleaned += log.compact().segments_written > 0
+            for table in tables[: 2 if step % 10 else 3]:  # the last one is behind most of the time
+                assert (table.get(key), len(table)) == (expected.get(key), len(expected))
+                assert table.offset == log.end_offset
+        assert cleaned > 3
+        for table in tables:
+            assert dict(table) == expected
 
 
 def test_dropped_tombstones(tmp_path: Path) -> None:
@@ -287,6 +342,21 @@ def test_files_that_this_user_did_not_leave_so_are_made_again(tmp_path: Path, da
         table = reader.table()
         assert dict(table) == expected
         assert (store.stat().st_mode & 0o777, store.is_symlink()) == (0o600, False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_store_of_another_user_is_made_again(tmp_path: Path) -> None:
+    """In store= too: LMDB would believe its bytes."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        expected = fill(log, 50)
+        log.table(tmp_path / "store")
+    (store,) = (tmp_path / "store").glob("*.db")
+    os.chown(store, 12345, -1)
+    before = store.stat().st_ino
+    with store.open("rb"), pyreplog.open_log(tmp_path / "log", "r") as reader:  # open: its inode is not used again
+        assert dict(reader.table(tmp_path / "store")) == expected
+        assert store.stat().st_ino != before
+        assert store.stat().st_uid == 0
 
 
 def test_files_that_go_while_they_are_open(log: pyreplog.Log, tmp_path: Path) -> None:
@@ -405,8 +475,8 @@ pyreplog.open_log(sys.argv[1], "r").table(progress=progress)
 """
 
 
-def test_another_process_goes_on_where_one_was_killed(log: pyreplog.Log, tmp_path: Path) -> None:
-    """Stuck recovery 3: the owner changes amid the recovery. What the killed process applied is kept."""
+def test_stuck_recovery_3_the_owner_changes_amid_it(log: pyreplog.Log, tmp_path: Path) -> None:
+    """Another process goes on where one was killed. What the killed process applied is kept."""
     expected: dict[bytes, bytes] = {}
     for start in range(0, 1000, 50):
         expected |= fill(log, 50, start)
@@ -520,6 +590,10 @@ def test_the_same_for_coroutines(tmp_path: Path) -> None:
                 assert (await table[b"a"], await table.get(b"c"), await table.get(b"c", 5)) == (b"3", None, 5)
                 assert (await table.contains(b"b"), await table.count(), table.offset) == (True, 2, 3)
                 assert {key: value async for key, value in table.items()} == {b"a": b"3", b"b": b"2"}
+                assert sorted([key async for key in table]) == [b"a", b"b"]
+                keys = table.keys()
+                assert sorted([key async for key in keys]) == [b"a", b"b"]
+                assert [value async for value in table.values()] == [value async for _, value in table.items()]
                 with pytest.raises(KeyError):
                     await table[b"c"]
                 await log.append(None, key=b"a")
