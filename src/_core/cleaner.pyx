@@ -353,25 +353,24 @@ cdef class BatchCleaner:
 
 
 def find_gaps(data, long long next_offset):
-    """Return the gaps between the whole batches of ``data`` as a list of (start, end), and the end of the last batch.
-    The first batch should begin at ``next_offset``."""
+    """Return the gaps between the whole batches of ``data`` as bytes, native 64-bit pairs of a start and an end, and
+    the end of the last batch. The first batch should begin at ``next_offset``."""
     cdef Py_buffer view
     cdef int64_t pairs[128]
-    cdef int64_t end = next_offset, position = 0, at = 0, count, i
+    cdef int64_t end = next_offset, position = 0, at = 0, count
     cdef const uint8_t *p
-    found = []
+    found = bytearray()
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         p = <const uint8_t *>view.buf
         while at < view.len:
             count = clean_find_gaps(p + at, p + view.len, &end, pairs, 64, &position)
             check(<int>count, at + position)
-            for i in range(count):
-                found.append((pairs[2 * i], pairs[2 * i + 1]))
+            found += (<char *>pairs)[:<size_t>count * 2 * sizeof(int64_t)]
             at += position
     finally:
         PyBuffer_Release(&view)
-    return found, end
+    return bytes(found), end
 
 
 def write_header(buffer, int record_count, int attributes, long long base_timestamp, long long max_timestamp):

@@ -2,15 +2,19 @@
 
 #include "crc32c.h"
 
-static keymap_slot *keymap_seek(const keymap *map, hash128 hash) {
-    /* The high half times the number of slots, divided by 2^64. */
+/* The high half of a hash times the number of slots, divided by 2^64. */
+static uint64_t keymap_home(const keymap *map, hash128 hash) {
     const uint64_t high = hash.high >> 32;
     const uint64_t low = hash.high & UINT32_MAX;
     const uint64_t many_high = map->slot_count >> 32;
     const uint64_t many_low = map->slot_count & UINT32_MAX;
     const uint64_t middle = high * many_low + ((low * many_low) >> 32);
     const uint64_t cross = low * many_high + (middle & UINT32_MAX);
-    uint64_t slot = high * many_high + (middle >> 32) + (cross >> 32);
+    return high * many_high + (middle >> 32) + (cross >> 32);
+}
+
+static keymap_slot *keymap_seek(const keymap *map, hash128 hash) {
+    uint64_t slot = keymap_home(map, hash);
     for (;;) {
         keymap_slot *s = &map->slots[slot];
         if (s->end == 0 || (s->hash.low == hash.low && s->hash.high == hash.high)) {
@@ -22,6 +26,78 @@ static keymap_slot *keymap_seek(const keymap *map, hash128 hash) {
 
 int64_t keymap_find(const keymap *map, const uint8_t *key, int32_t size) {
     return keymap_seek(map, siphash128(key, (size_t)size, map->secret))->end - 1;
+}
+
+/* Reads the keys of the records ahead of a walk, so that the processor has their slots in its cache
+ * when the walk comes to them: a slot is nowhere near the last one. It decides nothing: it checks
+ * only that it stays within the bytes, and stops at whatever it does not understand. */
+enum { SCOUT_KEYS = 16 };
+
+typedef struct {
+    const keymap *map;
+    cursor records;            /* of the present batch */
+    int32_t left;              /* of its records */
+    const uint8_t *batch;      /* the next batch; NULL: there is none */
+    const uint8_t *end;
+    unsigned head, tail;       /* of the ring */
+    struct {
+        const uint8_t *key;
+        hash128 hash;
+    } ring[SCOUT_KEYS];
+} key_scout;
+
+static void scout_fill(key_scout *s) {
+    batch_record r;
+    batch_header h;
+    while (s->tail - s->head < SCOUT_KEYS) {
+        if (s->left == 0) {
+            if (s->batch == NULL || s->end - s->batch < BATCH_HEADER_SIZE ||
+                s->batch[BATCH_PREFIX_SIZE - 1] != BATCH_MAGIC || batch_read(s->batch, s->end, &h) < 0 ||
+                (h.attributes & (ATTRIBUTE_CODEC | ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL)) != 0) {
+                return;
+            }
+            s->records = (cursor){s->batch + BATCH_HEADER_SIZE, s->batch + h.size};
+            s->left = h.record_count;
+            s->batch += h.size;
+            continue;
+        }
+        if (record_read(&s->records, &r) < 0) {
+            s->left = 0;
+            s->batch = NULL;
+            return;
+        }
+        s->left--;
+        if (r.key_size >= 0) {
+            const hash128 hash = siphash128(r.key, (size_t)r.key_size, s->map->secret);
+            __builtin_prefetch(&s->map->slots[keymap_home(s->map, hash)]);
+            s->ring[s->tail % SCOUT_KEYS].key = r.key;
+            s->ring[s->tail % SCOUT_KEYS].hash = hash;
+            s->tail++;
+        }
+    }
+}
+
+/* Return the hash of a key. The keys that a walk asks for lie one behind the other, and those that
+ * it passes by are dropped from the ring. */
+static hash128 scout_hash(key_scout *s, const uint8_t *key, int32_t size) {
+    for (;;) {
+        while (s->head != s->tail && s->ring[s->head % SCOUT_KEYS].key < key) {
+            s->head++;
+        }
+        if (s->head != s->tail) {
+            break;
+        }
+        scout_fill(s);
+        if (s->head == s->tail) {
+            return siphash128(key, (size_t)size, s->map->secret);
+        }
+    }
+    if (s->ring[s->head % SCOUT_KEYS].key != key) {
+        return siphash128(key, (size_t)size, s->map->secret);
+    }
+    const hash128 hash = s->ring[s->head++ % SCOUT_KEYS].hash;
+    scout_fill(s);
+    return hash;
 }
 
 /* Move the walk's next_offset to the begin of a batch. False: it cannot begin there. */
@@ -75,8 +151,8 @@ static void clean_pass(clean_walk *walk, const batch_header *h) {
     walk->leader_epoch = h->leader_epoch;
 }
 
-int keymap_note_records(keymap *map, const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t start_offset,
-                        int64_t *last_offset, int64_t *position) {
+static int note_records(keymap *map, key_scout *scout, const batch_header *h, const uint8_t *p, const uint8_t *end,
+                        int64_t start_offset, int64_t *last_offset, int64_t *position) {
     cursor c = {p, end};
     batch_record r;
     int32_t before = -1;
@@ -94,7 +170,7 @@ int keymap_note_records(keymap *map, const batch_header *h, const uint8_t *p, co
         if (r.key_size < 0 || offset < start_offset) {
             continue;
         }
-        const hash128 hash = siphash128(r.key, (size_t)r.key_size, map->secret);
+        const hash128 hash = scout_hash(scout, r.key, r.key_size);
         keymap_slot *const slot = keymap_seek(map, hash);
         if (slot->end == 0) {
             if (map->used >= map->used_max) {
@@ -110,8 +186,15 @@ int keymap_note_records(keymap *map, const batch_header *h, const uint8_t *p, co
     return c.p == end ? CLEAN_WHOLE : STATUS_TRAILING;
 }
 
+int keymap_note_records(keymap *map, const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t start_offset,
+                        int64_t *last_offset, int64_t *position) {
+    key_scout scout = {.map = map, .records = {p, end}, .left = h->record_count};
+    return note_records(map, &scout, h, p, end, start_offset, last_offset, position);
+}
+
 int keymap_note_batches(keymap *map, clean_walk *walk, const uint8_t *p, const uint8_t *end, int64_t start_offset,
                         int64_t *latest) {
+    key_scout scout = {.map = map, .batch = p + walk->position, .end = end};
     batch_header h;
     for (;;) {
         int why = clean_next(walk, p, end, &h);
@@ -124,7 +207,7 @@ int keymap_note_batches(keymap *map, clean_walk *walk, const uint8_t *p, const u
         const uint8_t *const at = p + walk->position;
         int64_t bad = 0;
         if (batch_last_offset(&h) >= start_offset) {
-            why = keymap_note_records(map, &h, at + BATCH_HEADER_SIZE, at + h.size, start_offset, latest, &bad);
+            why = note_records(map, &scout, &h, at + BATCH_HEADER_SIZE, at + h.size, start_offset, latest, &bad);
             if (why != CLEAN_WHOLE) {
                 return why;
             }
@@ -134,8 +217,8 @@ int keymap_note_batches(keymap *map, clean_walk *walk, const uint8_t *p, const u
     }
 }
 
-int clean_judge(const clean_rules *rules, const batch_header *h, const uint8_t *p, const uint8_t *end, uint8_t *bits,
-                clean_verdict *out, int64_t *position) {
+static int judge(const clean_rules *rules, key_scout *scout, const batch_header *h, const uint8_t *p,
+                 const uint8_t *end, uint8_t *bits, clean_verdict *out, int64_t *position) {
     const bool dated = (h->attributes & ATTRIBUTE_DELETE_HORIZON) != 0;
     const bool protects = !dated || rules->now_ms < h->base_timestamp;
     cursor c = {p, end};
@@ -159,7 +242,7 @@ int clean_judge(const clean_rules *rules, const batch_header *h, const uint8_t *
                 keep = !rules->drop_unkeyed;
                 out->unkeyed += !keep;
             } else {
-                keep = offset >= keymap_find(rules->map, r.key, r.key_size);
+                keep = offset >= keymap_seek(rules->map, scout_hash(scout, r.key, r.key_size))->end - 1;
                 if (keep && r.value_size < 0 && !protects && offset < rules->droppable_end) {
                     keep = false;
                     out->dropped_tombstone = offset;
@@ -185,16 +268,36 @@ int clean_judge(const clean_rules *rules, const batch_header *h, const uint8_t *
     return c.p == end ? STATUS_OK : STATUS_TRAILING;
 }
 
+int clean_judge(const clean_rules *rules, const batch_header *h, const uint8_t *p, const uint8_t *end, uint8_t *bits,
+                clean_verdict *out, int64_t *position) {
+    key_scout scout = {.map = rules->map, .records = {p, end}, .left = h->record_count};
+    return judge(rules, &scout, h, p, end, bits, out, position);
+}
+
 uint8_t *clean_write(const batch_header *h, const uint8_t *p, const uint8_t *end, const uint8_t *bits,
                      int64_t base_timestamp, uint8_t *out, const uint8_t *out_end) {
     cursor c = {p, end};
     batch_record r;
+    const bool same = base_timestamp == h->base_timestamp; /* then a record's bytes stay as they are */
     for (int32_t i = 0; i < h->record_count; i++) {
+        const uint8_t *const at = c.p;
+        const bool keep = (bits[i >> 3] & (1U << (i & 7))) != 0;
+        if (same || !keep) {
+            int32_t length;
+            if (varint_read(&c, &length) < 0 || length < 0 || cursor_take(&c, (size_t)length) == NULL) {
+                return NULL; /* excluded by the caller */
+            }
+            if (keep) {
+                if (c.p - at > out_end - out) {
+                    return NULL;
+                }
+                memcpy(out, at, (size_t)(c.p - at));
+                out += c.p - at;
+            }
+            continue;
+        }
         if (record_read(&c, &r) < 0) {
             return NULL; /* excluded by the caller */
-        }
-        if ((bits[i >> 3] & (1U << (i & 7))) == 0) {
-            continue;
         }
         const int64_t delta = subtract_wrapping(batch_record_timestamp(h, r.timestamp_delta), base_timestamp);
         out = record_write(out, out_end, delta, r.offset_delta, r.key, r.key_size, r.value, r.value_size,
@@ -212,6 +315,7 @@ uint8_t *clean_write(const batch_header *h, const uint8_t *p, const uint8_t *end
 
 int clean_batches(const clean_rules *rules, clean_walk *walk, const uint8_t *p, const uint8_t *end, uint8_t *bits,
                   uint8_t *out, const uint8_t *out_end, int64_t *written, clean_counts *counts) {
+    key_scout scout = {.map = rules->map, .batch = p + walk->position, .end = end};
     uint8_t *to = out + *written;
     batch_header h;
     for (;;) {
@@ -225,7 +329,7 @@ int clean_batches(const clean_rules *rules, clean_walk *walk, const uint8_t *p, 
         const uint8_t *const at = p + walk->position;
         clean_verdict v;
         int64_t bad = 0;
-        const int status = clean_judge(rules, &h, at + BATCH_HEADER_SIZE, at + h.size, bits, &v, &bad);
+        const int status = judge(rules, &scout, &h, at + BATCH_HEADER_SIZE, at + h.size, bits, &v, &bad);
         if (status < 0) {
             return status;
         }

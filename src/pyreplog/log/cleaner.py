@@ -11,6 +11,7 @@ that compaction never hides damage.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -52,7 +53,8 @@ from pyreplog.ports import Disk, File
 from pyreplog.record import MAGIC_POSITION, compress, decompress, size_of
 from pyreplog.values import Compaction
 
-_CHUNK_SIZE: Final = 1 << 20
+_CHUNK_SIZE: Final = 1 << 19  # all that is done with a chunk finds it in the processor's cache
+_KEY_SIZE: Final = 24  # of a key in the map
 _KEPT_ATTRIBUTES: Final = 0x38  # timestamp type, transactional, control
 _HORIZON_BIT: Final = 0x40
 _LOG_APPEND_TIME_BIT: Final = 0x08
@@ -86,7 +88,9 @@ class Cleaner:
         self._disk = disk
         self.plan = plan
         self._go_on = go_on
-        self._map = KeyMap(plan.config.log_cleaner_dedupe_buffer_size, secret)
+        # No more keys than offsets, so a small log needs a small map; half of it stays empty.
+        offsets = plan.dirty[-1].end_offset - plan.first_dirty if plan.dirty else 0
+        self._map = KeyMap(min(plan.config.log_cleaner_dedupe_buffer_size, 2 * _KEY_SIZE * (offsets + 1)), secret)
         self._end_offset = plan.first_dirty
         self._cleaner: BatchCleaner | None = None
         self._transactions = CleanedTransactions()
@@ -267,7 +271,7 @@ class Cleaner:
                     raise _damaged(source, walk, position, error.reason) from None
                 size = _CHUNK_SIZE
                 if not walk.position:
-                    size = size_of(data) + LOG_OVERHEAD if len(data) >= LOG_OVERHEAD else _CHUNK_SIZE
+                    size = size_of(data) if len(data) >= LOG_OVERHEAD else _CHUNK_SIZE
                     if size <= len(data) or position + size > source.size:
                         raise _damaged(source, walk, position, "a batch is cut off")
                 position += walk.position
@@ -355,7 +359,7 @@ class _SegmentFiles:
         self._end = sources[-1].end_offset
         self._is_dense = sources[0].gaps is not None
         self._scan = SegmentScanner(base, index_interval=plan.config.index_interval_bytes, check_crc=False)
-        self._bounds: list[int] = []
+        self._bounds = array("q")
         self._next_offset = base
         self._position = 0
         self._suffixes = [LOG_SUFFIX]
@@ -379,8 +383,7 @@ class _SegmentFiles:
         self._files[0].write_at(self._position, [batches])
         self._position += len(batches)
         pairs, self._next_offset = find_gaps(batches, self._next_offset)
-        for pair in pairs:
-            self._bounds.extend(pair)
+        self._bounds.frombytes(pairs)
         if self._scan.feed(batches) != len(batches):
             raise CorruptError(
                 "the compacted batches do not follow one another", file=self._files[0].path, position=self._position

@@ -25,7 +25,8 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
+from operator import eq, sub
 from typing import Final
 
 from pyreplog._core import LOG_OVERHEAD, crc32c, find_gaps
@@ -63,12 +64,15 @@ class Gaps:
 
     def add(self, bounds: Iterable[int], dropped_tombstone: int) -> None:
         """Add gaps behind the present ones, and another dropped tombstone."""
-        joined = self._bounds
-        for index, offset in enumerate(bounds):
-            if index % 2 == 0 and joined and joined[-1] == offset:
-                joined.pop()
-            else:
-                joined.append(offset)
+        joined, given = self._bounds, array("q", bounds)
+        if joined[-1:] == given[:1] or any(map(eq, given[1::2], given[2::2])):
+            for index, offset in enumerate(given):
+                if index % 2 == 0 and joined and joined[-1] == offset:
+                    joined.pop()
+                else:
+                    joined.append(offset)
+        else:
+            joined.extend(given)
         self.dropped_tombstone = max(self.dropped_tombstone, dropped_tombstone)
 
     def __len__(self) -> int:
@@ -119,23 +123,28 @@ class Gaps:
 
 def format_gaps(base_offset: int, gaps: Gaps) -> bytes:
     """Return the content of the file."""
-    numbers = array("I")
+    bounds = gaps.bounds
+    steps = array("q", map(sub, bounds, chain((base_offset,), bounds)))  # distance, length, distance, ...
+    if steps and max(steps) > _LENGTH_MAX:
+        steps = _short(steps)
+    numbers = array("I", steps)
     if numbers.itemsize != 4:  # pragma: no cover (no platform that we know)
         raise AssertionError("the array type I has 4 bytes")
-    end = base_offset
-    bounds = gaps.bounds
-    for slot in range(0, len(bounds), 2):
-        distance, length = bounds[slot] - end, bounds[slot + 1] - bounds[slot]
-        while length > _LENGTH_MAX:
-            numbers.extend((distance, _LENGTH_MAX))
-            distance, length = 0, length - _LENGTH_MAX
-        numbers.extend((distance, length))
-        end = bounds[slot + 1]
     count = len(numbers) // 2
     if sys.byteorder == "little":
         numbers.byteswap()
     content = _HEADER.pack(_MAGIC, _VERSION, 0, base_offset, gaps.dropped_tombstone, count) + numbers.tobytes()
     return content + _CRC.pack(crc32c(content))
+
+
+def _short(steps: array[int]) -> array[int]:
+    """Return the steps with gaps of at most ``_LENGTH_MAX`` offsets."""
+    short = array("q")
+    for distance, length in zip(steps[::2], steps[1::2], strict=True):
+        whole, rest = divmod(length - 1, _LENGTH_MAX)
+        short.extend((distance, _LENGTH_MAX, *(0, _LENGTH_MAX) * (whole - 1), 0) if whole else (distance,))
+        short.append(rest + 1)
+    return short
 
 
 def parse_gaps(content: bytes, base_offset: int, path: str = "") -> Gaps:
@@ -203,7 +212,8 @@ def walk_gaps(file: File, size: int, base_offset: int) -> Iterator[tuple[int, in
             want = max(length, SCAN_CHUNK_SIZE)
             continue
         found, end = find_gaps(data[:whole], expected)
-        for start, stop in found:
+        pairs = memoryview(found).cast("q")
+        for start, stop in zip(pairs[::2], pairs[1::2], strict=True):
             at = 0
             while base_offset_of(data[at:]) != stop:
                 at += size_of(data[at:])

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog._core import KeyMap
+from pyreplog._core import BatchWalk, KeyMap
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, InvalidRequestError
-from pyreplog.log import Cleaner, Log, LogValidator
+from pyreplog.log import Cleaner, Log, LogValidator, cleaner
+from pyreplog.log.gaps import Gaps, format_gaps, parse_gaps
 from pyreplog.ports import Disk
 from pyreplog.record import RecordBatch
 from pyreplog.testing.disk import SimDisk
@@ -85,12 +86,12 @@ def run(log: Log, now_ms: int = NOW, *, roll: bool = True) -> Compaction:
     if roll:
         log.close_active_segment()
     plan = log.cleaning_plan(now_ms)
-    cleaner = Cleaner(log.disk, plan, SECRET, lambda: None)
-    end = cleaner.map_keys()
+    one = Cleaner(log.disk, plan, SECRET, lambda: None)
+    end = one.map_keys()
     for group in plan.groups(end):
-        assert log.install(cleaner.clean(group))
+        assert log.install(one.clean(group))
     log.note_cleaned(end)
-    return cleaner.result()
+    return one.result()
 
 
 def state(log: Log) -> dict[bytes | None, bytes | None]:
@@ -106,9 +107,12 @@ def findings(disk: Disk, path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_pass_leaves_what_the_slow_twin_leaves(seed: int) -> None:
-    """Over several passes, with producers, tombstones, batches of all kinds: the same batches, field for field."""
+def test_a_pass_leaves_what_the_slow_twin_leaves(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over several passes, with producers, tombstones, batches of all kinds: the same batches, field for field. Also
+    if most batches are larger than what is read at once."""
     draw = Random(seed)
+    if seed % 2:
+        monkeypatch.setattr(cleaner, "_CHUNK_SIZE", 70)
     disk = empty_disk()
     log = create(disk, DIRECTORY, config(delete_retention_ms=DAY, compact_unkeyed="drop"))
     now, sequences = NOW, {7: 0, 8: 0}
@@ -344,6 +348,44 @@ def test_the_map_keeps_the_newest_offset_of_each_key(keys: list[bytes], room: in
     assert len(found) == len(known)
     assert {key: found.get(key) for key in known} == known
     assert found.get(b"never there, and too long") == -1
+
+
+@given(
+    batches=st.lists(st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=40), max_size=40),
+    start=st.integers(0, 60),
+)
+def test_many_batches_are_noted_as_one_after_another(batches: list[list[bytes | None]], start: int) -> None:
+    """The keys that are looked at ahead of the walk are those of the walk, in batches of any number of records."""
+    data, offset, known = b"", 0, {}
+    for keys in batches:
+        data += batch(offset, [(key, b"v") for key in keys])
+        for key in keys:
+            if key is not None and offset >= start:
+                known[key] = offset
+            offset += 1
+    found, walk = KeyMap(24 * 4000, SECRET), BatchWalk(0)
+    assert found.note(walk, data, start) == 0
+    assert (walk.position, walk.next_offset) == (len(data), offset)
+    assert {key: found.get(key) for key in known} == known
+    assert len(found) == len(known)
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3) | st.integers(2**32 - 2, 2**34)), max_size=8))
+def test_gaps_outlive_their_file(steps: list[tuple[int, int]]) -> None:
+    """Gaps that touch are one, and one that is too long for a pair takes several."""
+    bounds: list[int] = []
+    expected: list[int] = []
+    end = 7
+    for distance, length in steps:
+        bounds += [end + distance, end + distance + length]
+        if distance == 0 and expected:
+            expected[-1] = bounds[-1]
+        else:
+            expected += bounds[-2:]
+        end = bounds[-1]
+    gaps = Gaps(bounds, 5)
+    assert list(gaps.bounds) == expected
+    assert parse_gaps(format_gaps(7, gaps), 7) == gaps
 
 
 def test_keys_do_not_collide() -> None:
