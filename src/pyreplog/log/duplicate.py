@@ -22,7 +22,7 @@ from pyreplog.log.clean_shutdown import (
     write_incarnation,
 )
 from pyreplog.log.epochs import EpochCache, read_epochs
-from pyreplog.log.folder_view import INDEX_INTERVAL
+from pyreplog.log.folder_view import INDEX_INTERVAL, LogFilePart
 from pyreplog.log.gaps import GAPS_SIZE_MAX
 from pyreplog.log.identity import random_uuid
 from pyreplog.log.index_files import IndexFiles
@@ -48,7 +48,7 @@ from pyreplog.log.layout import (
 )
 from pyreplog.log.mark import MarkFile, MarkState, find_mark
 from pyreplog.log.producer_snapshot import read_snapshot, snapshot_offsets
-from pyreplog.log.replica_view import LogFilePart, ReplicaView
+from pyreplog.log.replica_view import ReplicaView
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.settings import read_config
 from pyreplog.log.snapshot import read_whole, write_offsets

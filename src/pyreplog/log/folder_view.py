@@ -35,6 +35,19 @@ class LogFileView(NamedTuple):
         return (found.size, found.mtime_ms, found.identity) == (before.size, before.mtime_ms, before.identity)
 
 
+class LogFilePart(NamedTuple):
+    """The first ``size`` bytes of the log file at ``path``, whose segment begins at ``base_offset``. A backup copies
+    these bytes."""
+
+    path: str
+    base_offset: int
+    size: int
+    suffix: str
+    """The suffix after the file's usual name, such as that of an interrupted replacement."""
+    last: bool
+    """Whether this is the last segment of the copy."""
+
+
 class FolderView:
     """The log files in ``directory``. One thread at a time may use it.
 

@@ -51,7 +51,7 @@ GAPS_SIZE_MAX: Final = 512 << 20
 class Gaps:
     """The gaps of one segment, by rising offsets. Only the segment that is being written adds to them."""
 
-    __slots__ = ("_bounds", "dropped_tombstone", "file_size")
+    __slots__ = ("_bounds", "_sums", "dropped_tombstone", "file_size")
 
     def __init__(self, bounds: Iterable[int] = (), dropped_tombstone: int = -1) -> None:
         """``bounds``: start and end of each gap; a gap that begins at the end of the one before is joined with it."""
@@ -60,6 +60,8 @@ class Gaps:
         #: The bytes of the file that count; 0 if they are of no file.
         self.file_size = 0
         self._bounds = array("q")
+        #: The number of offsets in all gaps before each gap, once it is needed.
+        self._sums: array[int] | None = None
         self.add(bounds, dropped_tombstone)
 
     def add(self, bounds: Iterable[int], dropped_tombstone: int) -> None:
@@ -73,6 +75,7 @@ class Gaps:
                     joined.append(offset)
         else:
             joined.extend(given)
+        self._sums = None
         self.dropped_tombstone = max(self.dropped_tombstone, dropped_tombstone)
 
     def __len__(self) -> int:
@@ -104,13 +107,14 @@ class Gaps:
 
     def within(self, start: int, end: int) -> int:
         """Return how many offsets from ``start`` to below ``end`` are in gaps."""
-        bounds, found = self._bounds, 0
-        index = bisect_right(bounds, start)
-        index -= index % 2
-        while index < len(bounds) and bounds[index] < end:
-            found += max(min(bounds[index + 1], end) - max(bounds[index], start), 0)
-            index += 2
-        return found
+        return self._count_below(end) - self._count_below(start) if start < end else 0
+
+    def _count_below(self, offset: int) -> int:
+        bounds = self._bounds
+        if self._sums is None:
+            self._sums = array("q", accumulate(map(sub, bounds[1::2], bounds[::2]), initial=0))
+        index = bisect_right(bounds, offset)
+        return self._sums[index // 2] + (offset - bounds[index - 1] if index % 2 else 0)
 
     def below(self, offset: int) -> Gaps:
         """Return the gaps that begin below ``offset``, for a segment that is cut there."""

@@ -307,6 +307,11 @@ class LogReader:
         """Return the error for a damaged batch that was read for ``offset``, with its file and position."""
         return self._look(lambda: self._chosen.damage(offset, self.end_offset, reason))
 
+    def missing(self, start: int, end: int) -> int:
+        """Return how many offsets of the half-open range have no batch because compaction removed it. 0 if that is
+        not recorded, as in a folder that a broker compacted."""
+        return self._look(lambda: self._chosen.missing(start, end))
+
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
         """Return rising offsets from ``start`` to ``end`` that divide the range into pieces of about ``size_target``
         bytes, at index entries."""

@@ -10,14 +10,14 @@ import errno
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from pyreplog._core import LOG_OVERHEAD, OffsetIndex, SegmentScanner
 from pyreplog.config import MAX_BATCH_BYTES, Durability
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, StorageError
 from pyreplog.log.contiguity import ContiguityCheck
 from pyreplog.log.epochs import EpochCache, read_epochs
-from pyreplog.log.folder_view import FolderView, LogFileView
+from pyreplog.log.folder_view import FolderView, LogFilePart, LogFileView
 from pyreplog.log.gaps import read_gaps
 from pyreplog.log.identity import read_topic_id
 from pyreplog.log.layout import (
@@ -44,19 +44,6 @@ from pyreplog.values import TopicPartition
 _SAME_TRIES: Final = 10
 
 T = TypeVar("T")
-
-
-class LogFilePart(NamedTuple):
-    """The first ``size`` bytes of the log file at ``path``, whose segment begins at ``base_offset``. A backup copies
-    these bytes."""
-
-    path: str
-    base_offset: int
-    size: int
-    suffix: str
-    """The suffix after the file's usual name, such as that of an interrupted replacement."""
-    last: bool
-    """Whether this is the last segment of the copy."""
 
 
 def _scan_end(segment: SegmentReader) -> SegmentScanner:
@@ -233,6 +220,12 @@ class ReplicaView:
             return -1
         found = [read_gaps(self.disk, self.directory, base) for base, _ in self.segments()]
         return max((gaps.dropped_tombstone for gaps in found if gaps is not None), default=-1)
+
+    def missing(self, start: int, end: int) -> int:
+        """Return how many offsets of the half-open range are in gaps that compaction left and recorded."""
+        if self._contiguity is None or not self._contiguity.compacted:
+            return 0
+        return self._retry(lambda: sum(one.gaps.within(start, end) for one in self._open_segments or ()))
 
     def topic_id_now(self) -> str:
         """Return the topic id of the log that the folder holds now, which may be another log than this view saw.

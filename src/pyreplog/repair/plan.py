@@ -180,10 +180,7 @@ def _read_copy(
             elif state.dense or not index:
                 _lose(plan, expected, base, "the segment that held them is missing or cut short")
             expected = base
-        # The last segment is not compacted. Only a truncation may leave gaps in it, and then it
-        # has the file.
-        has_gaps = state.gap_files.get(base, following is None)
-        plan.unsure = state.dense and state.compacted and not has_gaps
+        plan.unsure = state.dense and state.compacted and not state.gap_files.get(base, False)
         try:
             file = disk.open(path)
         except StorageError as error:

@@ -11,11 +11,13 @@ import errno
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
 from pyreplog.config import MAX_BATCH_BYTES, nearest
 from pyreplog.errors import (
+    BatchTooLargeError,
     ConfigError,
     CorruptError,
     OffsetOutOfRangeError,
@@ -24,6 +26,7 @@ from pyreplog.errors import (
     TopicRecreatedError,
 )
 from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader, cluster_id_of
+from pyreplog.record import RecordBatch, record_lists_of
 from pyreplog.spark.planner import Available, OffsetRange
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -36,6 +39,8 @@ TRIES: Final = 5
 PAUSE_S: Final = 0.02
 """Between tries: a replica that is being cut or removed is done with that soon."""
 
+LOOKS_MAX: Final = 16
+"""So many batches without records are passed by one look for a record."""
 GONE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 CHANGES: Final = (StorageError, CorruptError, OffsetOutOfRangeError, TopicRecreatedError)
@@ -82,6 +87,8 @@ class Access(Protocol):
     def find_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None: ...
     def split_points(self, whole: OffsetRange, size: int) -> list[int]: ...
     def size_of(self, whole: OffsetRange) -> int: ...
+    def missing(self, whole: OffsetRange) -> int: ...
+    def first_at(self, partition: TopicPartition, offset: int) -> int: ...
 
 
 class FileAccess:
@@ -197,7 +204,7 @@ class FileAccess:
 
     def size_of(self, whole: OffsetRange) -> int:
         """About how many bytes ``whole`` has: segments in it count whole, those it cuts by their share of
-        offsets."""
+        offsets, without those that compaction removed."""
         reader = self.reader(TopicPartition(whole.topic, whole.partition))
         if reader is None:
             return 0
@@ -205,10 +212,43 @@ class FileAccess:
         ends = [base for base, _ in segments[1:]] + [max(reader.end_offset, whole.end)]
         total = 0.0
         for (base, size), end in zip(segments, ends, strict=True):
-            inside = min(end, whole.end) - max(base, whole.start)
-            if inside > 0 and end > base:
-                total += size * inside / (end - base)
+            first, last = max(base, whole.start), min(end, whole.end)
+            if size and last > first:
+                is_cut = (first, last) != (base, end)
+                inside = last - first - (self.missing(replace(whole, start=first, end=last)) if is_cut else 0)
+                among = end - base - (self.missing(replace(whole, start=base, end=end)) if is_cut else 0)
+                total += size * inside / max(among, 1) if is_cut else size
         return int(total)
+
+    def missing(self, whole: OffsetRange) -> int:
+        """How many offsets of ``whole`` have no batch because compaction removed it, as far as that is recorded."""
+        place = TopicPartition(whole.topic, whole.partition)
+        return self._asked(place, lambda reader: reader.missing(whole.start, whole.end)) or 0
+
+    def first_at(self, partition: TopicPartition, offset: int) -> int:
+        """Return the offset of the first record at or behind ``offset``, or one below it: it looks at a few batches.
+        ``offset`` itself where nothing can be read."""
+
+        def look(reader: LogReader) -> int:
+            at = offset
+            for _ in range(LOOKS_MAX):
+                if not reader.start_offset <= at < reader.end_offset:
+                    break
+                data = reader.read(at, 1)
+                if not data.nbytes:
+                    return reader.end_offset
+                batch = RecordBatch(data)
+                first = next((records[0] for records in record_lists_of(batch, start=at) if records), None)
+                if first is not None:
+                    return first.offset
+                at = batch.next_offset
+            return at
+
+        try:
+            found = self._asked(partition, look)
+        except (BatchTooLargeError, *CHANGES):
+            return offset  # the reading of it tells why
+        return offset if found is None else found
 
     def _asked(self, partition: TopicPartition, ask: Callable[[LogReader], Result]) -> Result | None:
         """Return the result of ``ask`` for the partition's reader. If the files changed during the call, search the

@@ -49,11 +49,16 @@ def plan_tasks(
         if filters:
             ranges = narrowed(ranges, filters, access.find_timestamp)
         if arrow_cores is None:
-            return plan(options, ranges, access.split_points, access.size_of)
+            return plan(options, ranges, access.split_points, access.size_of, missing=access.missing)
         share = sum(map(access.size_of, ranges)) // (ARROW_TASKS_PER_CORE * arrow_cores)
         size = max(options.max_bytes_per_partition, min(share, ARROW_TASK_SIZE_MAX))
         return plan(
-            replace(options, max_bytes_per_partition=size), ranges, access.split_points, access.size_of, share=1
+            replace(options, max_bytes_per_partition=size),
+            ranges,
+            access.split_points,
+            access.size_of,
+            share=1,
+            missing=access.missing,
         )
 
 

@@ -26,12 +26,14 @@ from pyreplog.log import is_internal
 from pyreplog.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Bound
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.places import log_of, partition_of
+from pyreplog.spark.progress import offset_of
 from pyreplog.values import TopicPartition
 
 __all__ = [
     "REACH_UNKNOWN",
     "Available",
     "FindTimestamp",
+    "Missing",
     "OffsetRange",
     "SizeOf",
     "SplitPoints",
@@ -62,6 +64,8 @@ SplitPoints = Callable[["OffsetRange", int], Sequence[int]]
 """Offsets strictly inside a range at which pieces of about so many bytes begin."""
 SizeOf = Callable[["OffsetRange"], int]
 """About how many bytes a range has on disk."""
+Missing = Callable[["OffsetRange"], int]
+"""How many offsets of a range have no batch because compaction removed it."""
 Warn = Callable[[str], None]
 """Takes a loss that does not fail the query."""
 
@@ -362,10 +366,11 @@ def plan(
     split_points: SplitPoints,
     size_of: SizeOf,
     share: int = SMALL_SHARE,
+    missing: Missing = lambda _: 0,
 ) -> list[tuple[OffsetRange, ...]]:
     """Return tasks that together read ``ranges`` once: each at most about ``maxBytesPerPartition`` bytes and at
     most ``maxRecordsPerPartition`` offsets; at least ``minPartitions`` tasks, if there are so many offsets. Small
-    ranges share a task of up to 1 / ``share`` of those bytes."""
+    ranges share a task of up to 1 / ``share`` of those bytes. Offsets that are ``missing`` do not count."""
     size_max = options.max_bytes_per_partition
     unit = max(1, size_max // UNITS_PER_TASK)
     records_max = options.max_records_per_partition
@@ -379,11 +384,11 @@ def plan(
             edges = [(start, end) for start, end in itertools.pairwise(cuts) if start < end]
             pieces = [_Piece(start, end, size // len(edges)) for start, end in edges]
         for piece in _joined(pieces, size_max):
-            shares = _by_records(piece, records_max)
-            parts += [(_part(whole, start, end), piece.size // len(shares)) for start, end in shares]
+            shares = _by_records(_part(whole, piece.start, piece.end), records_max, missing)
+            parts += [(one, piece.size // len(shares)) for one in shares]
     if options.min_partitions is not None and len(parts) <= options.min_partitions:
-        return [(part,) for part in _at_least(options.min_partitions, [part for part, _ in parts])]
-    tasks = _packed(parts, size_max // share, records_max)
+        return [(part,) for part in _at_least(options.min_partitions, [part for part, _ in parts], missing)]
+    tasks = _packed(parts, size_max // share, records_max, missing)
     if options.min_partitions is not None and len(tasks) < options.min_partitions:
         count = options.min_partitions if records_max is None else len(parts)
         return _dealt([part for part, _ in parts], count)
@@ -401,23 +406,36 @@ def _joined(pieces: Sequence[_Piece], size_max: int) -> list[_Piece]:
     return [_Piece(share[0].start, share[-1].end, sum(piece.size for piece in share)) for share in shares if share]
 
 
-def _by_records(piece: _Piece, records_max: int | None) -> list[tuple[int, int]]:
+def _by_records(piece: OffsetRange, records_max: int | None, missing: Missing) -> list[OffsetRange]:
     """``piece`` in equal parts of at most ``records_max`` offsets."""
-    count = 1 if records_max is None else -(-(piece.end - piece.start) // records_max)
-    width = piece.end - piece.start
-    edges = [piece.start + width * index // count for index in range(count + 1)]
-    return list(itertools.pairwise(edges))
+    width = piece.end - piece.start - missing(piece)
+    count = 1 if records_max is None else max(-(-width // records_max), 1)
+    inner = [_behind(piece, width * index // count, missing) for index in range(1, count)]
+    return [_part(piece, start, end) for start, end in itertools.pairwise([piece.start, *inner, piece.end])]
 
 
-def _at_least(count: int, parts: Sequence[OffsetRange]) -> list[OffsetRange]:
+def _behind(piece: OffsetRange, count: int, missing: Missing) -> int:
+    """Return the offset behind the first ``count`` offsets of ``piece`` that are not missing."""
+
+    def present(offset: int) -> int:
+        return offset - piece.start - missing(_part(piece, piece.start, offset))
+
+    return offset_of(range(piece.start, piece.end + 1), count, present)
+
+
+def _at_least(count: int, parts: Sequence[OffsetRange], missing: Missing) -> list[OffsetRange]:
     """The largest parts halved until there are ``count``, or all are single offsets."""
-    heap = [(part.start - part.end, part.log, part.topic, part.partition, part.start, part) for part in parts]
+
+    def entry(part: OffsetRange) -> tuple[int, str, str, int, int, OffsetRange]:
+        return missing(part) + part.start - part.end, part.log, part.topic, part.partition, part.start, part
+
+    heap = [entry(part) for part in parts]
     heapq.heapify(heap)
     while heap and len(heap) < count and heap[0][0] < -1:
-        part = heapq.heappop(heap)[-1]
-        middle = (part.start + part.end) // 2
+        width, *_, part = heapq.heappop(heap)
+        middle = _behind(part, -width // 2, missing)
         for half in (_part(part, part.start, middle), _part(part, middle, part.end)):
-            heapq.heappush(heap, (half.start - half.end, half.log, half.topic, half.partition, half.start, half))
+            heapq.heappush(heap, entry(half))
     return sorted((entry[-1] for entry in heap), key=lambda part: (part.log, part.topic, part.partition, part.start))
 
 
@@ -427,7 +445,7 @@ def _dealt(parts: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, 
 
 
 def _packed(
-    parts: Sequence[tuple[OffsetRange, int]], size_max: int, records_max: int | None
+    parts: Sequence[tuple[OffsetRange, int]], size_max: int, records_max: int | None, missing: Missing
 ) -> list[tuple[OffsetRange, ...]]:
     """Return the parts in tasks: parts smaller than ``size_max`` share a task with their neighbours."""
     tasks: list[list[OffsetRange]] = []
@@ -435,7 +453,7 @@ def _packed(
     records = 0
     for part, bytes_of_part in parts:
         part_size = max(bytes_of_part, OPENING_SIZE)
-        count = part.end - part.start
+        count = part.end - part.start - (0 if records_max is None else missing(part))
         if tasks and size + part_size <= size_max and (records_max is None or records + count <= records_max):
             tasks[-1].append(part)
             size += part_size

@@ -8,6 +8,7 @@ offset, with the start of each partition that appeared later.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -16,7 +17,7 @@ from pyreplog.errors import ConfigError, excerpt
 from pyreplog.spark.places import LogPartition, log_of
 from pyreplog.values import TopicPartition
 
-__all__ = ["StreamProgress", "limit_bytes", "limit_offsets"]
+__all__ = ["StreamProgress", "limit_bytes", "limit_offsets", "offset_of"]
 
 VERSION: Final = 1
 VERSION_OF_SEVERAL: Final = 2
@@ -168,18 +169,35 @@ def _by_partition(topics: Mapping[str, Mapping[str, Any]], kind: type[Value]) ->
     return made
 
 
-def limit_offsets(starts: Offsets, ends: Offsets, limit: int) -> dict[TopicPartition, int]:
+def limit_offsets(
+    starts: Offsets, ends: Offsets, limit: int, missing: Callable[[TopicPartition, int, int], int] = lambda *_: 0
+) -> dict[TopicPartition, int]:
     """Return ``ends``, lowered so that about ``limit`` offsets lie before them, in proportion to the offsets of
-    each partition; no partition is left out."""
-    total = sum(max(0, ends[partition] - starts[partition]) for partition in ends)
+    each partition; no partition is left out.
+
+    ``missing(partition, start, end)`` returns how many offsets of a range do not count, because compaction removed
+    them.
+    """
+    counts = {place: max(0, end - starts[place] - missing(place, starts[place], end)) for place, end in ends.items()}
+    total = sum(counts.values())
     if total <= limit:
         return dict(ends)
     limited = {}
     for partition, end in ends.items():
         start = starts[partition]
-        share = max(1, limit * (end - start) // total)
-        limited[partition] = min(end, start + share) if end > start else end
+        share = max(1, limit * counts[partition] // total)
+
+        def present(offset: int, partition: TopicPartition = partition, start: int = start) -> int:
+            return offset - start - missing(partition, start, offset)
+
+        limited[partition] = offset_of(range(start, end + 1), share, present) if counts[partition] else end
     return limited
+
+
+def offset_of(offsets: range, count: int, present: Callable[[int], int]) -> int:
+    """Return the first of ``offsets`` before which ``count`` offsets have records, by ``present``, which rises; the
+    last one if there are fewer."""
+    return offsets[min(bisect_left(offsets, count, key=present), len(offsets) - 1)]
 
 
 def limit_bytes(

@@ -193,6 +193,14 @@ class SeveralAccess:
         """See :meth:`FileAccess.size_of`."""
         return self._log(whole.log).size_of(whole)
 
+    def missing(self, whole: OffsetRange) -> int:
+        """See :meth:`FileAccess.missing`."""
+        return self._log(whole.log).missing(whole)
+
+    def first_at(self, partition: TopicPartition, offset: int) -> int:
+        """See :meth:`FileAccess.first_at`."""
+        return self._log(log_of(partition)).first_at(_within(partition), offset)
+
     def _there(self, partition: TopicPartition) -> FileAccess | None:
         """The files of the log of ``partition``; None if its folder is gone."""
         log = log_of(partition)

@@ -155,7 +155,10 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         first = self._initial is not None and before == self._initial
         starts, ends, added = self._new(before, there)
         if LIMITS and not isinstance(limit, ReadAllAvailable):
-            begun = _behind_gaps(starts, ends, there)
+            begun = {
+                place: min(self._files().first_at(place, start), ends[place]) if place in there else start
+                for place, start in _behind_deleted(starts, ends, there).items()
+            }
             if not first and self._too_few(begun, ends):
                 return before.to_json()
             ends = self._limited(begun, ends)
@@ -211,7 +214,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         # Every core gets two tasks, but no task less than is worth it.
         size = min(self._options.max_bytes_per_partition, max(total // (2 * (os.cpu_count() or 1)), TASK_SIZE_MIN))
         options = replace(self._options, max_bytes_per_partition=size)
-        return [Task(task) for task in plan(options, ranges, access.split_points, access.size_of, share=1)]
+        tasks = plan(options, ranges, access.split_points, access.size_of, share=1, missing=access.missing)
+        return [Task(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches, in exactly the types Spark expects."""
@@ -389,7 +393,9 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             return False
         if (self._monotonic() - self._last_batch_s) * 1000 >= self._options.max_trigger_delay_ms:
             return False
-        return sum(ends[partition] - starts[partition] for partition in ends) < least
+        return (
+            sum(end - starts[place] - self._missing(place, starts[place], end) for place, end in ends.items()) < least
+        )
 
     def _limited(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -398,7 +404,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         options = self._options
         limited = dict(ends)
         if options.max_offsets_per_trigger is not None:
-            limited = limit_offsets(starts, limited, options.max_offsets_per_trigger)
+            limited = limit_offsets(starts, limited, options.max_offsets_per_trigger, self._missing)
         if options.max_bytes_per_trigger is not None:
             limited = limit_bytes(starts, limited, options.max_bytes_per_trigger, self._size, self._cut)
         return limited
@@ -414,6 +420,9 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
     def _size(self, partition: TopicPartition, start: int, end: int) -> int:
         return self._files().size_of(_range(partition, start, end))
 
+    def _missing(self, partition: TopicPartition, start: int, end: int) -> int:
+        return self._files().missing(_range(partition, start, end)) if start < end else 0
+
     def _cut(self, partition: TopicPartition, start: int, end: int, size: int) -> int:
         points = self._files().split_points(_range(partition, start, end), size)
         return points[0] if points else end
@@ -426,7 +435,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             LOGGER.warning(lost.what)
 
 
-def _behind_gaps(
+def _behind_deleted(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], there: There
 ) -> dict[TopicPartition, int]:
     """``starts`` without the offsets that are known to be deleted. A limit counts from here, so a micro-batch

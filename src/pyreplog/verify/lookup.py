@@ -152,7 +152,7 @@ def _read_gaps(found: PartitionState, disk: Disk, directory: str) -> None:
             continue
         try:
             data = _read(disk, f"{directory}/{name}") or b""
-            gaps = recorded_gaps(data, base, torn=True)
+            gaps = recorded_gaps(data, base, torn=base == max(logs, default=-1))
         except Unreadable:
             found.gap_files[base] = False
             continue
