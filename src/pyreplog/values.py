@@ -189,6 +189,22 @@ class TopicCompaction(NamedTuple):
     """The replicas that were not compacted, by partition and node, with the reason: the node is down, or the copy is
     damaged."""
 
+    def __str__(self) -> str:
+        """A table for people: a line for each replica."""
+        rows = [["partition", "node", "records read", "kept", "bytes read", "written"]]
+        for number, replicas in self.partitions.items():
+            for node, done in replicas.items():
+                counts = (done.records_read, done.records_kept, done.bytes_read, done.bytes_written)
+                rows.append([str(number), str(node), *(f"{count:,}" for count in counts)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+        lines += [
+            f"partition {number} on node {node} was not compacted: {why}"
+            for number, replicas in self.skipped.items()
+            for node, why in replicas.items()
+        ]
+        return "\n".join([f"topic {self.topic}", *lines])
+
 
 class LogStats(NamedTuple):
     """Contents of one partition's log, and counts since it was opened. Sizes are in bytes."""

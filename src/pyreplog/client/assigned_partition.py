@@ -111,6 +111,11 @@ class AssignedPartition:
         Raises :class:`CorruptLogError` if ``taken`` is empty and the next batch is damaged. If
         ``taken`` has records, the error waits in :attr:`error`.
         """
+        self._take(taken, limit, end)
+        if not self.records and not self.batches and self.position < self.fetch_offset:
+            self.position = self.fetch_offset  # compaction removed the last records of the last batch
+
+    def _take(self, taken: list[Record], limit: int, end: int) -> None:
         while len(taken) < limit and self.position < end:
             if not self.records:
                 if not self.batches:

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from pyreplog._core import crc32c
 from pyreplog.client import Consumer, ConsumerConfig
 from pyreplog.client.router import TopicRoute
 from pyreplog.errors import (
@@ -244,6 +245,26 @@ def test_a_batch_without_records_is_passed() -> None:
     assert script.consumer.position(TOPIC, 0) == 1
     script.turn()
     assert script.asked() == {0: 1}
+
+
+def test_a_batch_without_its_last_records_is_passed() -> None:
+    """Compaction keeps the end of a batch whose last records are gone. A reader that waits for that end gets there,
+    also if it takes one record at a time."""
+    for count in (None, 1):
+        script = Script()
+        kept = batch(0, b"a", b"b")
+        kept[23:27] = (9).to_bytes(4, "big")  # its last offset, as if it had had ten records
+        kept[17:21] = crc32c(kept[21:]).to_bytes(4, "big")
+        script.answer(PartitionData(0, records=kept))
+        ends = {TopicPartition(TOPIC, 0): 10}
+        consumer, taken = script.consumer, 0
+        while consumer.has_more(ends) and taken < 2:
+            taken += len(consumer.take(count, ends))
+        assert taken == 2
+        assert consumer.position(TOPIC, 0) == 10
+        assert not consumer.has_more(ends)
+        script.turn()
+        assert script.asked() == {0: 10}
 
 
 def test_a_seek_back_forgets_what_is_on_its_way() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 import pyreplog
-from pyreplog import Cluster, Compaction, ConfigError, StorageError, UnknownTopicError, aio
+from pyreplog import Cluster, Compaction, ConfigError, StorageError, TopicCompaction, UnknownTopicError, aio
 from pyreplog.config import LogConfig
 from pyreplog.log import CleanedSegment, Cleaner
 from pyreplog.runtime import topic_compactor
@@ -529,3 +529,17 @@ def test_settings_of_a_log_are_those_of_its_topic(compacted: Cluster) -> None:
         ]
 
     assert [one.was_compacted for one in compacted._driver.run_exclusively(configs)] == [True, True, True]
+
+
+def test_a_result_is_a_table_for_people() -> None:
+    """A line for each replica, and one for each that was skipped."""
+    done = TopicCompaction(
+        "t", {0: {1: Compaction(0, 9, 12345, 99, 300, 10), 12: Compaction(0, 9)}}, {1: {2: "the node is down"}}
+    )
+    assert str(done).splitlines() == [
+        "topic t",
+        "partition  node  records read  kept  bytes read  written",
+        "        0     1           300    10      12,345       99",
+        "        0    12             0     0           0        0",
+        "partition 1 on node 2 was not compacted: the node is down",
+    ]
