@@ -107,6 +107,10 @@ class Admin:
         """Start new, empty nodes. See :meth:`pyreplog.Admin.add_nodes`."""
         return await self._calls.write(self._admin.add_nodes, node_ids, racks, timeout=timeout)
 
+    async def remove_nodes(self, node_ids: Iterable[int], *, timeout: float | None = None) -> ClusterDescription:
+        """Take nodes out of the cluster. See :meth:`pyreplog.Admin.remove_nodes`."""
+        return await self._calls.write(self._admin.remove_nodes, node_ids, timeout=timeout)
+
     async def reassign(
         self, replicas: Mapping[TopicPartition, Sequence[int]], *, wait: bool = True, timeout: float | None = None
     ) -> ReassignmentHandle:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyreplog.client.admin import Admin, Answer
     from pyreplog.client.batch_forwarder import BatchForwarder
     from pyreplog.client.changes import (
+        added_voter,
         altered_configs,
         altered_reassignments,
         creatable,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         deleted_topic,
         removed_voter,
         running_reassignments,
+        unregistered_broker,
     )
     from pyreplog.client.consumer import Consumer, Ends
     from pyreplog.client.consumer_config import ConsumerConfig
@@ -49,6 +51,7 @@ __all__ = [
     "ProducerConfig",
     "BatchForwarder",
     "TopicLimits",
+    "added_voter",
     "altered_configs",
     "altered_reassignments",
     "creatable",
@@ -57,6 +60,7 @@ __all__ = [
     "deleted_topic",
     "removed_voter",
     "running_reassignments",
+    "unregistered_broker",
 ]
 
 __getattr__, __dir__ = lazy_door(
@@ -64,6 +68,7 @@ __getattr__, __dir__ = lazy_door(
     {
         ".admin": ["Admin", "Answer"],
         ".changes": [
+            "added_voter",
             "altered_configs",
             "altered_reassignments",
             "creatable",
@@ -72,6 +77,7 @@ __getattr__, __dir__ = lazy_door(
             "deleted_topic",
             "removed_voter",
             "running_reassignments",
+            "unregistered_broker",
         ],
         ".consumer": ["Consumer", "Ends"],
         ".consumer_config": ["ConsumerConfig"],

@@ -9,12 +9,15 @@ from typing import Any
 
 from pyreplog.client.lookups import Lookup
 from pyreplog.errors import ConfigError, PyreplogError, cluster_error
+from pyreplog.ports import Address
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     CONFIG_DELETE,
     CONFIG_SET,
     NO_ERROR,
     RESOURCE_TOPIC,
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
     AlterableConfig,
     AlterConfigsResource,
     AlterPartitionReassignmentsRequest,
@@ -41,15 +44,19 @@ from pyreplog.wire import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
+    QuorumEndpoint,
     ReassignablePartition,
     ReassignableTopic,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
     RequestBody,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
 )
 
 __all__ = [
     "ClusterChange",
+    "added_voter",
     "altered_configs",
     "altered_reassignments",
     "creatable",
@@ -58,6 +65,7 @@ __all__ = [
     "deleted_topic",
     "removed_voter",
     "running_reassignments",
+    "unregistered_broker",
 ]
 
 CONFIG_SOURCE_TOPIC = 1
@@ -160,6 +168,31 @@ def removed_voter(node_id: int, directory_id: str, cluster_id: str) -> ClusterCh
     body = RemoveRaftVoterRequest(node_id, directory_id, cluster_id)
     lookup = Lookup(body, lambda answer: True if answer.error_code in (NO_ERROR, ErrorCode.VOTER_NOT_FOUND) else None)
     return ClusterChange(f"removal of the vote of node {node_id}", body, value_of, lookup)
+
+
+def added_voter(node_id: int, directory_id: str, address: Address, cluster_id: str) -> ClusterChange:
+    """Give a vote to a node with this folder, whose controller is at ``address``, when it has the metadata. The value
+    is True, also if it votes already."""
+
+    def value_of(body: AddRaftVoterResponse) -> bool:
+        if body.error_code not in (NO_ERROR, ErrorCode.DUPLICATE_VOTER):
+            raise cluster_error(body.error_code, body.error_message or f"the vote of node {node_id}")
+        return True
+
+    listener = QuorumEndpoint("CONTROLLER", address, 0)
+    body = AddRaftVoterRequest(node_id, directory_id, [listener], cluster_id)
+    return ClusterChange(f"the vote of node {node_id}", body, value_of, retriable=True)
+
+
+def unregistered_broker(node_id: int) -> ClusterChange:
+    """Forget a node that does not run and holds nothing. The value is True, also if it was not known."""
+
+    def value_of(body: UnregisterBrokerResponse) -> bool:
+        if body.error_code not in (NO_ERROR, ErrorCode.BROKER_ID_NOT_REGISTERED):
+            raise cluster_error(body.error_code, body.error_message or f"node {node_id}")
+        return True
+
+    return ClusterChange(f"removal of node {node_id}", UnregisterBrokerRequest(node_id), value_of, retriable=True)
 
 
 def altered_reassignments(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyreplog.controller.controller import Controller
     from pyreplog.controller.conversion import Converted, convert_cluster
     from pyreplog.controller.describe import describe_cluster, describe_configs, describe_topics, metadata
+    from pyreplog.controller.drain import drained, too_large_topics
     from pyreplog.controller.election import (
         MISSING,
         Election,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     )
     from pyreplog.controller.features import LEVEL_LATEST
     from pyreplog.controller.image import (
+        ALL_DIRECTORIES,
+        CORDONED,
         FEATURE,
         LOST_DIRECTORY,
         BrokerImage,
@@ -50,7 +53,9 @@ if TYPE_CHECKING:
     from pyreplog.controller.topics import PARTITIONS_MAX, new_id
 
 __all__ = [
+    "ALL_DIRECTORIES",
     "CONTROLLER_PREFIX",
+    "CORDONED",
     "FEATURE",
     "IMAGE_STORE_NAME",
     "LEVEL_LATEST",
@@ -78,6 +83,8 @@ __all__ = [
     "QuorumServer",
     "StoredMetadata",
     "change_record",
+    "drained",
+    "too_large_topics",
     "controller_address",
     "convert_cluster",
     "decode",
@@ -120,7 +127,10 @@ __getattr__, __dir__ = lazy_door(
             "elect_longest",
         ],
         ".features": ["LEVEL_LATEST"],
+        ".drain": ["drained", "too_large_topics"],
         ".image": [
+            "ALL_DIRECTORIES",
+            "CORDONED",
             "BrokerImage",
             "FEATURE",
             "LOST_DIRECTORY",

@@ -388,6 +388,7 @@ class MetadataImage:
                         self._index.change((topic.topic_id, number), partition, None)
         elif isinstance(record, UnregisterBrokerRecord):
             self.brokers.pop(record.broker_id, None)
+            self.cordoned = self.cordoned - {record.broker_id}
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
         elif isinstance(record, FeatureLevelRecord):

@@ -47,6 +47,7 @@ _REFUSED: Final = (errno.EACCES, errno.EPERM)
 _GONE: Final = (errno.ENOENT, errno.ENOTDIR)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Names that a root or a partition's folder may have: not `lost+found`, not `.git`."""
+_REMOVED: Final = re.compile(r".+\.removed(-[0-9]+)?")
 _RESERVED_BELOW: Final = 100
 
 
@@ -173,7 +174,7 @@ def _walk(
     if any(not parsed.kind for name in partitions if (parsed := parse_directory_name(name)) is not None):
         yield level, FoundRoot(path, has_files=False)
     for name in names if depth > 0 else ():
-        if name.startswith(".") or name in partitions:
+        if name.startswith(".") or name in partitions or is_removed_node(name):
             continue
         folder = join(path, name)
         try:
@@ -221,9 +222,14 @@ def hidden_roots(disk: Disk, path: str, known: Sequence[str]) -> list[str]:
             if stat.identity not in readers and any(name in names for name in _ROOT_FILES):
                 found.append(folder)
                 continue
-            below += [join(folder, name) for name in names if not name.startswith(".")]
+            below += [join(folder, name) for name in names if not name.startswith(".") and not is_removed_node(name)]
         level = below
     return found
+
+
+def is_removed_node(name: str) -> bool:
+    """Return whether a folder of this name is that of a node that left its cluster. Nothing reads it."""
+    return _REMOVED.fullmatch(name) is not None
 
 
 def root_above(disk: Disk, path: str) -> str | None:
@@ -258,7 +264,11 @@ def _foreign(disk: Disk, places: Places, names: Sequence[str]) -> Iterator[str]:
     roots = [found for root in places.roots for found in (root.path, root.home)]
     for name in names:
         folder = join(places.path, name)
-        if folder in places.unreadable or any(root == folder or root.startswith(folder + "/") for root in roots):
+        if (
+            is_removed_node(name)
+            or folder in places.unreadable
+            or any(root == folder or root.startswith(folder + "/") for root in roots)
+        ):
             continue
         try:
             stat = disk.stat(folder)

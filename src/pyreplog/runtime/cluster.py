@@ -59,7 +59,7 @@ from pyreplog.runtime.table import ClusterTable
 from pyreplog.runtime.table_opening import TopicTables
 from pyreplog.runtime.topic_compactor import TopicCompactor
 from pyreplog.runtime.views import ReaderView
-from pyreplog.runtime.voter_upkeep import settle_voters
+from pyreplog.runtime.voter_upkeep import forget_removed, settle_voters
 from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, OwnedLock, SystemDisk
 from pyreplog.values import RecoveryProgress, TopicPartition
@@ -229,6 +229,7 @@ class Cluster(Measured):
         self._clients.open_admin(self._nodes, self._compactor)
         self._driver.start()
         settle_voters(self._nodes, self._clients.admin, self._driver, self._folders)
+        forget_removed(self._nodes, self._clients.admin, self._driver, self._folders)
         if options.disk is None:  # other processes reach only the machine's own files
             self._applier = self._make_applier()
             self._applier.start()

@@ -339,6 +339,10 @@ class ReaderAdmin(Admin):
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it has no nodes")
 
+    def remove_nodes(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it has no nodes")
+
     def reassign(self, *args: object, **settings: object) -> NoReturn:
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it moves no replicas")

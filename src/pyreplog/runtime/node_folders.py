@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -31,6 +32,7 @@ __all__ = ["NodeFolders", "NodesAsked"]
 NODES_MAX: Final = 100
 REMOVED_SUFFIX: Final = ".removed"
 """Behind the name of the folder of a node that left the cluster. It is never opened again."""
+_LEFT: Final = re.compile(r"node-([0-9]{1,3})" + re.escape(REMOVED_SUFFIX))
 
 NodesAsked = int | Sequence[str | os.PathLike[str]] | None
 """The number of nodes, or the folder of each; None: the nodes that the cluster has."""
@@ -79,7 +81,7 @@ class NodeFolders:
             raise self.too_few(known)
         self._given = given
         #: The nodes that left the cluster: their numbers are free.
-        self.removed = {number for number in range(1, asked + 1) if self._has_left(number)}
+        self.removed = {number for number in {*range(1, asked + 1), *_left(names)} if self._has_left(number)}
 
     def too_few(self, known: int) -> ConfigError:
         """Return the error for fewer nodes than the ``known`` ones of the cluster."""
@@ -257,6 +259,14 @@ def _names(disk: Disk, path: str, *, is_known: bool) -> Sequence[str]:
     if not is_known and not is_cluster:
         check_alone(disk, path, "cluster")
     return names
+
+
+def _left(names: Sequence[str]) -> Iterator[int]:
+    """Iterate over the numbers of the nodes whose folders have the name of a node that left."""
+    for name in names:
+        found = _LEFT.fullmatch(name)
+        if found is not None:
+            yield int(found[1])
 
 
 def _read_stored(disk: Disk, path: str) -> dict[int, str]:

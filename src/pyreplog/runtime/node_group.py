@@ -56,7 +56,7 @@ class NodeGroup:
         """
         controller, folders = self.controller, self._folders
         nodes = controller.known_nodes()
-        known = max(nodes, default=0)
+        known = max((number for number in nodes if number not in folders.removed), default=0)
         if is_asked and folders.count < known:
             raise folders.too_few(known)
         count = max(folders.count, known)
@@ -132,7 +132,6 @@ class NodeGroup:
     def put_away(self, number: int) -> None:
         """Give the folder of a node that left another name. REQUIRES that no machine runs and the node is down."""
         self._folders.put_away(number)
-        self.controller.let_vote()
 
     def _wait_until_settled(self) -> None:
         brokers = self.brokers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from random import Random, SystemRandom
 
 from pyreplog.config import NodeConfig
@@ -186,7 +186,7 @@ class QuorumHost(MetadataView):
     def _quorum_config(self, node_id: int = 0) -> QuorumConfig:
         """Return the settings of a node's server. A future voter becomes one by itself."""
         count = max(self._folders.count, *self.known_nodes(), 0)
-        votes = node_id in self._wanted_voters()
+        votes = node_id in self.wanted_voters()
         return QuorumConfig(
             bootstrap=tuple(controller_address(one) for one in range(1, count + 1)),
             auto_join=votes,
@@ -197,31 +197,31 @@ class QuorumHost(MetadataView):
         """Return the numbers of the nodes that the cluster has."""
         return sorted({*self._folders.numbers, *self.known_nodes()})
 
-    def _wanted_voters(self) -> set[int]:
+    def wanted_voters(self, leaving: Collection[int] = ()) -> set[int]:
         """Return the future voters: by their roles, or those that vote and then the first nodes, up to the
-        number of voters for that many nodes."""
+        number of voters for that many nodes. ``leaving``: nodes that are not among them."""
+        numbers = [number for number in self._numbers() if number not in leaving]
         if self._roles:
-            return set(voters_of(self._roles)) - self._folders.removed
-        wanted = {voter.node_id for voter in self.newest_voters()}
-        numbers = self._numbers()
+            return {number for number in voters_of(self._roles) if number in numbers}
+        wanted = {voter.node_id for voter in self.newest_voters() if voter.node_id not in leaving}
         for number in numbers:
             if len(wanted) < voter_count(len(numbers)):
                 wanted.add(number)
         return wanted
 
-    def let_vote(self) -> None:
-        """Let the nodes ask for a vote that are to have one, because nodes were added or removed. REQUIRES that no
-        machine runs."""
-        for number in self._wanted_voters():
-            server = self._servers.get(number)
-            if server is not None and not server.raft.config.auto_join:
-                server.raft.config = server.raft.config._replace(auto_join=True, auto_replace=True)
+    def key_of(self, node_id: int) -> ReplicaKey | None:
+        """Return the number and the directory id of a node that runs, by which it is a voter; None for another."""
+        return self._keys.get(node_id) if node_id in self._servers else None
 
-    def voters_beyond(self) -> dict[int, str]:
+    def voters_beyond(self, leaving: Collection[int] = ()) -> dict[int, str]:
         """Return the voters that have no vote by the rule or by their roles, with the ids of their folders; none while
-        a node that has one does not vote. REQUIRES that no machine runs."""
+        a node that has one does not vote. The nodes ``leaving`` count as gone. REQUIRES that no machine runs."""
         voters = {voter.node_id: voter.directory_id for voter in self.newest_voters()}
-        wanted = voters_of(self._roles) if self._roles else sorted(voters)[: voter_count(len(self._numbers()))]
+        wanted = (
+            voters_of(self._roles)
+            if self._roles
+            else sorted(voters)[: voter_count(len(set(self._numbers()) - set(leaving)))]
+        )
         if not all(map(self.is_voter, wanted)):
             return {}
         return {number: directory_id for number, directory_id in voters.items() if number not in wanted}
@@ -232,7 +232,7 @@ class QuorumHost(MetadataView):
 
     def is_settled(self, node_id: int) -> bool:
         """Return whether the node has its vote, or is to have none. REQUIRES that no machine runs."""
-        return self.is_voter(node_id) or node_id not in self._wanted_voters()
+        return self.is_voter(node_id) or node_id not in self.wanted_voters()
 
     def damaged_voter(self, node_id: int) -> str | None:
         """Return the id of the folder of a voter that runs and does not vote, because its metadata is damaged; None

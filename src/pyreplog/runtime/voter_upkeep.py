@@ -12,12 +12,22 @@ from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.node_folders import NodeFolders
 from pyreplog.runtime.node_group import NodeGroup
 
-__all__ = ["settle_voters"]
+__all__ = ["forget_removed", "settle_voters"]
 
 _SETTLE_S: Final = 10.0
 """How long an opening waits for a node whose metadata was damaged. It takes milliseconds."""
 
 _log = logging.getLogger("pyreplog")
+
+
+def forget_removed(nodes: NodeGroup, admin: Admin, driver: Driver, folders: NodeFolders) -> None:
+    """Let the controller forget the nodes that left, if it did not hear of that before the process ended."""
+    for number in sorted(folders.removed):
+        if driver.run_exclusively(lambda number=number: number in nodes.controller.image.brokers):  # type: ignore[misc]
+            try:
+                admin._forget_node(number)
+            except PyreplogError as error:
+                _log.warning("the controller still knows node %d, which left: %s", number, error)
 
 
 def settle_voters(nodes: NodeGroup, admin: Admin, driver: Driver, folders: NodeFolders) -> None:

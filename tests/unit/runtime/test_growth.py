@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyreplog import Cluster, ConfigError, ReadOnlyError, TopicPartition, aio
+from pyreplog import Cluster, ClusterReader, ConfigError, ReadOnlyError, TopicPartition, aio
+from pyreplog.log.root_discovery import find_places
+from pyreplog.system import SystemDisk
 
 PATIENCE_S = 30.0
 
@@ -91,3 +93,137 @@ def test_for_coroutines_and_readers(tmp_path: Path) -> None:
     asyncio.run(act())
     with Cluster(tmp_path, mode="r") as reader, pytest.raises(ReadOnlyError):
         reader.admin.add_nodes([3])
+
+
+def states(cluster: Cluster) -> list[str]:
+    """The state of each node."""
+    return [node.state for node in cluster.nodes]
+
+
+def holders(cluster: Cluster, topic: str = "t") -> set[int]:
+    """The nodes that have a replica of the topic."""
+    return {node for one in cluster.admin.describe(topic).partitions for node in one.replicas}
+
+
+def filled(cluster: Cluster, count: int = 100) -> None:
+    """A topic with four partitions and ``count`` records."""
+    cluster.admin.create_topic("t", partitions=4)
+    send(cluster, count)
+
+
+def send(cluster: Cluster, count: int) -> None:
+    """Send records, and wait until they are acknowledged."""
+    with cluster.producer() as producer:
+        for number in range(count):
+            producer.send("t", b"%d" % number)
+
+
+def record_count(cluster: Cluster | ClusterReader) -> int:
+    """The records of the topic."""
+    with cluster.consumer("t") as consumer:
+        return len(list(consumer.until_end()))
+
+
+def test_a_node_leaves(tmp_path: Path) -> None:
+    """Its replicas and its vote are elsewhere, its folder has another name, and no reader looks into it. A reopened
+    cluster has the same nodes, and the number comes back with an empty folder only."""
+    with Cluster(tmp_path, nodes=5) as cluster:
+        filled(cluster)
+        description = cluster.admin.remove_nodes([2])
+        assert [one.node_id for one in description.nodes] == [1, 3, 4, 5]
+        assert states(cluster) == ["ready", "removed", "ready", "ready", "ready"]
+        assert 2 not in holders(cluster)
+        assert voters(cluster) == [1, 3, 4]
+        assert not (tmp_path / "node-2").exists()
+        send(cluster, 100)
+        with pytest.raises(ConfigError, match=r"node 2 left the cluster: admin.add_nodes\(\[2\]\)"):
+            cluster.nodes[1].restart()
+    with Cluster(tmp_path) as cluster:
+        assert states(cluster) == ["ready", "removed", "ready", "ready", "ready"]
+        assert record_count(cluster) == 200
+        cluster.admin.add_nodes([2])
+        assert states(cluster) == ["ready"] * 5
+        assert not list((tmp_path / "node-2").glob("t-*"))
+        assert not cluster.admin.describe_cluster().nodes[1].cordoned
+        cluster.admin.remove_nodes([2])
+        assert sorted(one.name for one in tmp_path.glob("node-2*")) == ["node-2.removed", "node-2.removed-2"]
+
+
+def test_the_active_controller_leaves(tmp_path: Path) -> None:
+    """Another voter takes over first."""
+    with Cluster(tmp_path, nodes=4) as cluster:
+        filled(cluster)
+        assert cluster.controller is not None
+        leaving = cluster.controller.node_id
+        cluster.admin.remove_nodes([leaving])
+        assert cluster.controller is not None
+        assert cluster.controller.node_id != leaving
+        assert voters(cluster) == [one for one in (1, 2, 3, 4) if one != leaving]
+        send(cluster, 100)
+        assert record_count(cluster) == 200
+
+
+def test_a_dead_node_leaves(tmp_path: Path) -> None:
+    """Its replicas are copied from the others. What its folder still has is not read."""
+    with Cluster(tmp_path, nodes=4) as cluster:
+        filled(cluster)
+        cluster.nodes[2].kill()
+        cluster.admin.remove_nodes([3])
+        assert holders(cluster) == {1, 2, 4}
+        assert all(len(one.isr) == 3 for one in cluster.admin.describe("t").partitions)
+    assert list((tmp_path / "node-3.removed").glob("t-*"))
+    with Cluster(tmp_path, mode="r") as reader:
+        assert record_count(reader) == 100
+    assert "node-3.removed" not in {Path(one.path).name for one in find_places(SystemDisk(), str(tmp_path)).roots}
+
+
+def test_until_one_is_left(tmp_path: Path) -> None:
+    """Three nodes become two and one; the votes follow."""
+    with Cluster(tmp_path, nodes=3) as cluster:
+        cluster.admin.create_topic("t", replication_factor=1)
+        send(cluster, 10)
+        cluster.admin.remove_nodes([1])
+        assert voters(cluster) in ([2], [3])
+        cluster.admin.remove_nodes([2])
+        assert voters(cluster) == [3]
+        assert record_count(cluster) == 10
+        with pytest.raises(ConfigError, match="no node that holds partitions would stay"):
+            cluster.admin.remove_nodes([3])
+    with Cluster(tmp_path) as cluster:
+        assert states(cluster) == ["removed", "removed", "ready"]
+        assert record_count(cluster) == 10
+
+
+def test_what_cannot_leave(tmp_path: Path) -> None:
+    """Nothing changes: unknown nodes, one named twice, the last voter, and topics that have too many replicas."""
+    with Cluster(tmp_path, nodes=4, roles={4: "controller"}) as cluster:
+        cluster.admin.create_topic("t")
+        for numbers, text in (
+            ([], "is empty"),
+            ([9], "there is no node 9: the nodes are 1, 2, 3, 4"),
+            ([1, 1], "named twice"),
+            ([4], "no voter would stay"),
+            ([1, 2, 3], "no node that holds partitions would stay"),
+            ([3], "topic 't' has 3 replicas, and fewer nodes would stay"),
+        ):
+            with pytest.raises(ConfigError, match=text):
+                cluster.admin.remove_nodes(numbers)
+        assert states(cluster) == ["ready"] * 4
+        assert not any(one.cordoned for one in cluster.admin.describe_cluster().nodes)
+
+
+def test_an_end_before_the_controller_forgets(tmp_path: Path) -> None:
+    """The folder has its name already; the next opening tells the controller."""
+    with Cluster(tmp_path, nodes=4) as cluster:
+        filled(cluster)
+        admin = cluster.admin
+        admin._cordon(4)
+        admin._drain([4], None)
+        admin._move_votes([4])
+        cluster.nodes[3].stop()
+        cluster._driver.run_exclusively(lambda: cluster._nodes.put_away(4))
+        assert 4 in cluster._controller.image.brokers
+    with Cluster(tmp_path) as cluster:
+        assert states(cluster) == ["ready", "ready", "ready"]
+        assert 4 not in cluster._controller.image.brokers
+        assert [one.node_id for one in cluster.admin.describe_cluster().nodes] == [1, 2, 3]
