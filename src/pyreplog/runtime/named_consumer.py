@@ -10,13 +10,7 @@ from typing import Any, NoReturn, SupportsIndex, cast, overload
 
 from pyreplog.arrow import ArrowTable, timestamp_ms
 from pyreplog.config import INT64_MAX, check_flag, check_seconds, whole
-from pyreplog.errors import (
-    ConfigError,
-    DataLossError,
-    OffsetOutOfRangeError,
-    TopicRecreatedError,
-    copy_for_raise,
-)
+from pyreplog.errors import ConfigError, DataLossError, OffsetOutOfRangeError, TopicRecreatedError, copy_for_raise
 from pyreplog.log import LogReader
 from pyreplog.ports import Clock, Disk
 from pyreplog.readers import OffsetEntry, OffsetsFile, message_of
@@ -257,27 +251,34 @@ class NamedConsumer(ReaderConsumer):
         """Add the next table to ``found``. Return whether it has rows. May wait for the disk."""
         with self._locked():
             self._raise_loss()
-            positions = []
-            for key in self._turns:
-                cursor = self._own[key]
-                if not cursor.is_paused:
-                    self._rewind(key, cursor)
-                    self._refresh(key, cursor)
-                    positions.append((key, cursor.view, self._place(key, cursor, cursor.next_offset)))
-            table, ends = read_table(positions)
-            self._turns.rotate(-len(ends))
-            with self._state:
-                for key, offset, epoch in ends:
-                    cursor = self._own[key]
-                    cursor.next_offset, cursor.read_epoch = offset, epoch
-                    cursor.seek_count += 1
-                    cursor.hand_out(offset, epoch)
-                    if self._options.auto_commit:
-                        self._polled[key] = offset, epoch
-            if not ends:
+            table, is_end = self._next_table()
+            while not table.num_rows and not is_end:  # batches without records are passed over
+                table, is_end = self._next_table()
+            if is_end:
                 self._look_for_partitions()
             found.append(table)
             return table.num_rows > 0
+
+    def _next_table(self) -> tuple[ArrowTable, bool]:
+        """Read a table, and return it and whether there was no batch. REQUIRES the lock of reading."""
+        positions = []
+        for key in self._turns:
+            cursor = self._own[key]
+            if not cursor.is_paused:
+                self._rewind(key, cursor)
+                self._refresh(key, cursor)
+                positions.append((key, cursor.view, self._place(key, cursor, cursor.next_offset)))
+        table, ends = read_table(positions)
+        self._turns.rotate(-len(ends))
+        with self._state:
+            for key, offset, epoch in ends:
+                cursor = self._own[key]
+                cursor.next_offset, cursor.read_epoch = offset, epoch
+                cursor.seek_count += 1
+                cursor.hand_out(offset, epoch)
+                if self._options.auto_commit:
+                    self._polled[key] = offset, epoch
+        return table, not ends
 
     def _rewind(self, key: TopicPartition, cursor: NamedCursor) -> None:
         """Move the position back to the first record that was read and not handed out. REQUIRES ``_reading``."""
