@@ -199,7 +199,9 @@ class AnswersCommitted(Checker):
             world.broken("S16", f"{source} answers {target} with {missing}, which is not committed")
 
     def _stale(self, body: DescribeTopicPartitionsResponse, known: Mapping[PartitionKey, int]) -> str:
-        """Return a committed partition that a description does not show; empty if it shows all."""
+        """Return a committed partition that a description does not show; empty if it shows all, or is a refusal."""
+        if any(topic.name is None and topic.error_code != NO_ERROR for topic in body.topics):
+            return ""
         shown = {
             (topic.topic_id, part.partition_index): part.leader_epoch
             for topic in body.topics
