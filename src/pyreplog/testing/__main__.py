@@ -77,15 +77,16 @@ def _arguments() -> argparse.ArgumentParser:
         metavar="SEED",
         help="a random walk over one partition instead of a cluster (also with --count)",
     )
+    parser.add_argument("--compacted", action="store_true", help="clusters with compacted topics alone")
     parser.add_argument("--quorum", action="store_true", help="the metadata quorum alone, without brokers")
     parser.add_argument("--no-shrink", action="store_true", help="do not shrink a failing seed")
     return parser
 
 
-def _print_smaller(seed: int, parts: dict[str, Any], rule: str) -> None:
+def _print_smaller(seed: int, parts: dict[str, Any], options: WorldOptions, rule: str) -> None:
     """Shrink the options of a failing seed, and print the smaller world that still fails."""
     print("shrinking ...", flush=True)
-    smaller, last = shrink(WorldOptions.drawn(Random(seed)), partial(_run, seed, parts), rule)
+    smaller, last = shrink(options, partial(_run, seed, parts), rule)
     if last is not None:
         wrong = "".join(f", {name}={part.__name__}" for name, part in parts.items())
         print(f"it also fails as World({seed}, {smaller!r}{wrong}).run():\n{last}")
@@ -119,17 +120,17 @@ def main() -> int:
     totals = Totals()
     begun = time.process_time()
     for seed in range(options.seed, options.seed + options.count):
-        replay = f"python -m pyreplog.testing --seed {seed}" + (
-            "" if options.variant is None else f" --variant {options.variant}"
-        )
+        replay = f"python -m pyreplog.testing --seed {seed}" + (" --compacted" if options.compacted else "")
+        replay += "" if options.variant is None else f" --variant {options.variant}"
+        drawn = WorldOptions.drawn(Random(seed), compacted=options.compacted)
         try:
-            world = World(seed, **parts, replay=replay)
+            world = World(seed, drawn, **parts, replay=replay)
             print(world.about(), flush=True)
             world.run()
         except InvariantBroken as broken:
             print(broken)
             if not options.no_shrink:
-                _print_smaller(seed, parts, broken.rule)
+                _print_smaller(seed, parts, drawn, broken.rule)
             return 1
         if options.trace:
             print("\n".join(world.events))

@@ -73,11 +73,25 @@ class TopicEvents:
         return 0 if found is None else found.log_config.min_insync_replicas
 
     def _set_min_isr(self, topic: TopicOptions, value: int) -> bool:
-        change = AlterableConfig("min.insync.replicas", CONFIG_SET, str(value))
-        request = IncrementalAlterConfigsRequest([AlterConfigsResource(RESOURCE_TOPIC, topic.name, [change])])
         self._asked[topic.name] = value
-        text = f"min.insync.replicas of {topic.name} is {value}"
-        return self._ask(text, request, lambda: self._min_isr_of(topic) == value)
+        return self._set(topic, "min.insync.replicas", str(value), lambda: self._min_isr_of(topic) == value)
+
+    def _set(self, topic: TopicOptions, name: str, value: str, is_made: Callable[[], bool] | None = None) -> bool:
+        change = AlterableConfig(name, CONFIG_SET, value)
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(RESOURCE_TOPIC, topic.name, [change])])
+        return self._ask(f"{name} of {topic.name} is {value}", request, is_made)
+
+    def policy(self) -> bool:
+        """Let a compacted topic be compacted no more, or again. It may have gaps all the same."""
+        topics = [topic for topic in self._world.options.topics if topic.compacts]
+        if not topics:
+            return False
+        topic = self._random.choice(topics)
+        return self._set(topic, "cleanup.policy", "delete" if self._compacts(topic) else topic.cleanup_policy)
+
+    def _compacts(self, topic: TopicOptions) -> bool:
+        found = self._world.image.topic(topic.name)
+        return found is not None and found.log_config.compacts
 
     def grow(self) -> bool:
         """Add a partition to a topic."""
@@ -121,13 +135,15 @@ class TopicEvents:
         return all(self._world.is_registered(machine.node_id) for machine in machines if machine.is_broker)
 
     def settle(self) -> None:
-        """Set the minimums back, and tell the clients of all partitions, until the end of the liveness phase: a
-        change that was asked for earlier may still be made."""
+        """Set minimums and policies back, and tell the clients of all partitions, until the end of the liveness phase:
+        a change that was asked for earlier may still be made."""
         topics = self._world.options.topics
         for topic in topics:
             minimum = self._min_isr_of(topic)
             if minimum not in (0, topic.min_insync_replicas) and self._world.is_whole(topic.name):
                 self._set_min_isr(topic, topic.min_insync_replicas)
+            if topic.compacts and not self._compacts(topic):
+                self._set(topic, "cleanup.policy", topic.cleanup_policy)
         self._settled += 1
         if self._settled < SETTLES_MAX and any(self._partitions(one.name) != one.partitions for one in topics):
             self._told = {}  # a node that they asked earlier may not have known of the growth yet

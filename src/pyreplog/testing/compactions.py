@@ -23,6 +23,8 @@ from pyreplog.values import TopicPartition
 __all__ = ["Compactions"]
 
 FINISH_MS: Final = 4000
+LAST_STEP_MS: Final = 20
+SOON_MS: Final = 1000
 ROUNDS_MAX: Final = 20
 _SECRET: Final = bytes(range(16))
 
@@ -82,7 +84,7 @@ class Compactions:
             if node is None or machine.paused or node.offline is not None:
                 continue
             for hosted in node.hosted.values():
-                if self.world.options.compacts(hosted.topic_partition.topic):
+                if self.world.options.compacts(hosted.topic_partition.topic) and hosted.log.config.compacts:
                     found.append((machine, hosted))
         return found
 
@@ -117,12 +119,11 @@ class Compactions:
             if one.is_alive:
                 self._plan(one)
 
-        self.world.plan(self.random.random() ** 3 * self.world.options.faults.lasting_ms / 2, step)
+        longest_ms = self.world.options.faults.lasting_ms / 2 if self._going else LAST_STEP_MS
+        self.world.plan(self.random.random() ** 3 * longest_ms, step)
 
     def finish(self) -> None:
         """Compact all copies, until no copy has a tombstone whose time is over. REQUIRES a cluster that is healed."""
-        if not any(topic.compacts for topic in self.world.options.topics):
-            return
         self.world.run_until(lambda: self.are_over, FINISH_MS)
         for _ in range(ROUNDS_MAX):
             for machine, hosted in self.copies():
@@ -134,10 +135,13 @@ class Compactions:
         self.world.broken("compaction", f"{left} stays")
 
     def _due_tombstone(self) -> str:
-        """Return a tombstone that the next pass may drop; empty if there is none."""
+        """Return a tombstone that the next pass may drop; empty if there is none. An ``os`` copy may not count as
+        durable before the next checkpoint of its recovery point."""
+        checks_soon = self.world.options.config.recovery_point_checkpoint_interval_ms <= SOON_MS
         for machine, hosted in self.copies():
             log, now_ms = hosted.replica.load_log(), machine.clock.wall_ms()
-            for batch in batches_of(log, log.start_offset, log.cleaned_end):
+            is_known = checks_soon or log.durability == "sync"
+            for batch in batches_of(log, log.start_offset, log.cleaned_end if is_known else log.droppable_end):
                 horizon_ms = batch.delete_horizon_ms
                 for record in () if horizon_ms is None or horizon_ms > now_ms else records_of(batch):
                     if record.value is None and log.start_offset <= record.offset < log.cleaned_end:

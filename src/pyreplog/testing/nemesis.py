@@ -52,6 +52,7 @@ class Nemesis:
             "min_isr": self._topics.min_isr,
             "grow": self._topics.grow,
             "passing_topic": self._topics.passing_topic,
+            "policy": self._topics.policy,
         }
 
     def start(self) -> None:

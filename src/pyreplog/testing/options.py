@@ -15,8 +15,8 @@ from pyreplog.wire import CreatableTopic, CreatableTopicConfig
 __all__ = ["FaultRates", "TopicOptions", "WorldOptions", "differing"]
 
 
-COMPACTED_SHARE: Final = 0.0
-"""The share of the drawn worlds that have compacted topics: none, until followers take gaps."""
+COMPACTED_SHARE: Final = 0.12
+"""The share of the drawn worlds that have compacted topics."""
 _CHANGES: Final = ("min_isr", "grow", "passing_topic")
 
 
@@ -97,11 +97,13 @@ class FaultRates:
     io_error: int = 1
     disk_full: int = 1
     min_isr: int = 0
-    """``min.insync.replicas`` of a topic is raised, or set back. Like the next two no fault."""
+    """``min.insync.replicas`` of a topic is raised, or set back. Like the next three no fault."""
     grow: int = 0
     """A topic gets one more partition."""
     passing_topic: int = 0
     """A topic without clients is made, or deleted."""
+    policy: int = 0
+    """``cleanup.policy`` of a compacted topic becomes ``delete``, or what it was."""
 
     @classmethod
     def none(cls) -> FaultRates:
@@ -167,8 +169,11 @@ class WorldOptions:
         return Random(seed * 1_000 + node_id).randint(-most, most) if most else 0
 
     @classmethod
-    def drawn(cls, random: Random) -> WorldOptions:
-        """Draw options from ``random``. Each run gets another mix of settings and faults (swarm testing)."""
+    def drawn(cls, random: Random, *, compacted: bool = False) -> WorldOptions:
+        """Draw options from ``random``. Each run gets another mix of settings and faults (swarm testing).
+
+        ``compacted``: with compacted topics, which otherwise a small share of the runs have.
+        """
         nodes = random.choice([3, 3, 3, 4, 5])
         options = cls(
             nodes=nodes,
@@ -212,8 +217,11 @@ class WorldOptions:
         nodes += random.choice([0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3])
         apart = options.voters > nodes or random.random() < 0.3
         options = dataclasses.replace(options, nodes=nodes, apart=apart)
+        is_drawn = random.random() < COMPACTED_SHARE
+        if compacted or (is_drawn and not old_nodes):
+            return _compacted(random, options)
         if not old_nodes:
-            return _compacted(random, options) if random.random() < COMPACTED_SHARE else options
+            return options
         # Below level 1 no replica is a suspect: damage that recovery does not notice may
         # cost records.
         return dataclasses.replace(options, old_nodes=old_nodes, faults=dataclasses.replace(options.faults, rot=0))
@@ -269,13 +277,21 @@ def _compacted(random: Random, options: WorldOptions) -> WorldOptions:
         )
         for topic in options.topics[:count]
     )
-    interval_ms = random.choice([20, 60, 200])
-    return dataclasses.replace(options, topics=(*topics, *options.topics[count:]), compaction_interval_ms=interval_ms)
+    return dataclasses.replace(
+        options,
+        old_nodes=0,
+        topics=(*topics, *options.topics[count:]),
+        compaction_interval_ms=random.choice([20, 60, 200]),
+        value_size_max=min(options.value_size_max, 200),  # many records in a small segment
+        faults=dataclasses.replace(options.faults, policy=random.choice([0, 0, 2])),
+    )
 
 
 def _faults(random: Random) -> FaultRates:
     kinds = [
-        one.name for one in dataclasses.fields(FaultRates) if not one.name.endswith("_ms") and one.name not in _CHANGES
+        one.name
+        for one in dataclasses.fields(FaultRates)
+        if not one.name.endswith("_ms") and one.name not in (*_CHANGES, "policy")
     ]
     weights = {kind: random.choice([0, 1, 1, 3]) for kind in kinds}
     return FaultRates(interval_ms=random.choice([50, 100, 300, 800]), lasting_ms=random.choice([200, 1500]), **weights)

@@ -196,12 +196,8 @@ class SimCluster(SimLoop):
         for topics in by_acks.values():
             for _ in range(options.producers):
                 self._add_producer(nodes, topics)
-        for number in range(options.consumers):
-            transport, chance = self.network.endpoint(), self._chance()
-            consumer = SimConsumer(number, transport, self.clock, chance, nodes, options.topics, self._consumer_class)
-            self.consumers.append(consumer)
-            self._members[consumer.address] = consumer
-            self._after(consumer.address)
+        for _ in range(options.consumers):
+            self._add_consumer(nodes)
 
     def _begin_machines(self) -> None:
         options = self.options
@@ -237,6 +233,14 @@ class SimCluster(SimLoop):
         self.producers.append(producer)
         self._members[producer.address] = producer
         self._after(producer.address)
+
+    def _add_consumer(self, nodes: Sequence[Address]) -> None:
+        number, transport, chance = len(self.consumers), self.network.endpoint(), self._chance()
+        topics = self.options.topics
+        consumer = SimConsumer(number, transport, self.clock, chance, nodes, topics, self._consumer_class)
+        self.consumers.append(consumer)
+        self._members[consumer.address] = consumer
+        self._after(consumer.address)
 
     def ask_controller(self, body: RequestBody, done: Callable[[Any], None], node_id: int | None = None) -> bool:
         """Send a request to the active controller, or to a node's part of the quorum. Return whether there is one.

@@ -19,6 +19,7 @@ __all__ = ["Attempt", "SimConsumer", "SimProducer", "identity", "values"]
 
 _MS: Final = 1_000_000
 _ID: Final = "id"
+BATCH_SIZE_MAX: Final = ProducerConfig().batch_size_max
 
 
 def values(random: Random, count: int, size: int) -> Iterator[bytes]:
@@ -98,6 +99,7 @@ class SimProducer:
         idempotent = self._acks == -1 and max_in_flight > 0
         config = ProducerConfig(
             acks=self._acks,
+            batch_size_max=min([BATCH_SIZE_MAX, *(one.segment_bytes // 2 for one in topics if one.compacts)]),
             max_in_flight=max_in_flight if idempotent else 1,
             enable_idempotence=idempotent,
             request_timeout_ms=1500,

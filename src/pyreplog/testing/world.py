@@ -288,9 +288,17 @@ class World(SimCluster):
         self.say("everything is healed")
         if not self.run_until(self._quiet, self.options.liveness_ms):
             self.broken(*self._unrest())
-        self.compactions.finish()
+        if any(topic.compacts for topic in self.options.topics):
+            self._end_of_compaction()
         for checker in self.checkers:
             checker.final(self)
+
+    def _end_of_compaction(self) -> None:
+        """Compact all copies once more. A new reader must get the newest record of each key, and come to the end."""
+        self.compactions.finish()
+        self._add_consumer(self.node_addresses)
+        if not self.run_until(self._quiet, self.options.liveness_ms):
+            self.broken(*self._unrest())
 
     def _quiet(self) -> bool:
         return not self._unrest()[1]

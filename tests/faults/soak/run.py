@@ -136,12 +136,13 @@ def fuzzing(seconds: float, seed: int, executions: int) -> Part:
 
 
 def simulation(seconds: float, seed: int) -> Part:
-    """Simulated clusters under random faults, seed after seed."""
+    """Simulated clusters under random faults, seed after seed; every third time with compacted topics alone."""
     until = time.monotonic() + seconds
     counts = {"sim_seeds": 0, "sim_events": 0, "sim_faults": 0}
     first = 1_000_000 + seed * 10_007
     while time.monotonic() < until:
-        text = run(["pyreplog.testing", "--seed", str(first), "--count", str(SIM_SEEDS), "--no-shrink"])
+        kind = ["--compacted"] if counts["sim_seeds"] // SIM_SEEDS % 3 == seed % 3 else []
+        text = run(["pyreplog.testing", "--seed", str(first), "--count", str(SIM_SEEDS), "--no-shrink", *kind])
         counts["sim_seeds"] += SIM_SEEDS
         counts["sim_events"] += number(r"seeds, ([\d,]+) events", text)
         counts["sim_faults"] += number(r"([\d,]+) faults and", text) + number(r"faults and ([\d,]+) of messages", text)

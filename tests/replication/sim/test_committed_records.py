@@ -101,3 +101,13 @@ def test_a_pass_leaves_one_record_of_a_key() -> None:
     assert known.not_replaced(without(0, 1, 3), 0, END) == ""
     assert known.not_replaced(without(0), 0, END).startswith("offset 3 is there beside 4")
     assert known.not_replaced(without(0), 0, 4) == ""
+
+
+def test_a_reader_gets_the_newest_record_of_each_key() -> None:
+    """Of a key whose tombstone was dropped it gets nothing, or the tombstone."""
+    known = history(dropped=[4])
+    assert known.wrong_table({2: b"2", 5: b"no key", 6: b"2"}) == ""
+    assert known.wrong_table({0: b"1", 2: b"2", 3: b"1", 4: b"", 6: b"2"}) == ""
+    assert known.wrong_table({2: b"2", 3: b"1", 6: b"2"}).startswith("has offset 3 as the newest of b'c'; that is at 4")
+    assert known.wrong_table({2: b"2", 1: b"1"}).startswith("has offset 1 as the newest of b'b'; that is at 6")
+    assert history().wrong_table({2: b"2", 6: b"2"}).startswith("has offset -1 as the newest of b'c'")

@@ -99,8 +99,8 @@ class CommittedRecords:
         return key is not None and (self.newest[key] > offset or offset in self.dropped)
 
     def wrong(self, batches: Sequence[RecordBatch], start: int, end: int) -> str:
-        """Return what is wrong with ``batches``, all that a copy has from offset ``start`` to ``end``; empty if
-        nothing is. REQUIRES that all below ``end`` is committed."""
+        """Return the first fault of ``batches``, all that a copy has from offset ``start`` to ``end``; empty if there
+        is none. REQUIRES that all below ``end`` is committed."""
         before = 0
         for batch in batches:
             base = batch.base_offset
@@ -130,6 +130,19 @@ class CommittedRecords:
             here = newest.get(kept.key, -1)
             if start <= offset < end and -1 < here < offset and self.newest[kept.key] < end:
                 return f"its newest record of a key is at {here}: {found[here]}; offset {offset} is {kept}"
+        return ""
+
+    def wrong_table(self, read: dict[int, bytes]) -> str:
+        """Return a key whose newest record a reader did not get that read ``read``, identities by offset; empty if
+        there is none. Of a key whose newest record is a dropped tombstone it must have got nothing."""
+        found: dict[bytes | None, int] = {}
+        for offset in read:
+            key = self.records[offset].key
+            found[key] = max(found.get(key, -1), offset)
+        for key, newest in self.newest.items():
+            last = found.get(key, -1)
+            if key is not None and last != newest and (last >= 0 or newest not in self.dropped):
+                return f"has offset {last} as the newest of {key!r}; that is at {newest}: {self.records[newest]}"
         return ""
 
     def not_replaced(self, batches: Sequence[RecordBatch], start: int, end: int) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pyreplog.controller import PartitionKey
-from pyreplog.errors import PyreplogError
+from pyreplog.errors import CorruptError, PyreplogError
 from pyreplog.log import Log, UnloadedLog
 from pyreplog.record import RecordBatch
 from pyreplog.testing.checkers.base import Checker, Swap, batches_of
@@ -16,6 +17,7 @@ from pyreplog.testing.observed import ObservedNode, ObservedWorld
 __all__ = ["CompactionKeeps"]
 
 AnyLog = Log | UnloadedLog
+GAP_TAKEN: Final = "a gap that a follower took"
 
 
 class CompactionKeeps(Checker):
@@ -71,14 +73,24 @@ class CompactionKeeps(Checker):
                 fresh = history.present(batches_of(log, looked, end), looked)
                 if history.are_all(fresh, looked, end):
                     continue
-            self._look(world, machine, key, log, end)
+                if not hosted.replica.is_leader:
+                    world.seen[GAP_TAKEN] = world.seen.get(GAP_TAKEN, 0) + 1
+            self._check(world, machine, key, log, log.start_offset, end)
 
-    def _look(self, world: ObservedWorld, machine: ObservedNode, key: PartitionKey, log: AnyLog, end: int) -> None:
-        """Check all that a copy has below ``end``."""
-        start = log.start_offset
-        wrong = self._committed.compacted[key].wrong(batches_of(log, start, end), start, end)
+    def _check(
+        self, world: ObservedWorld, machine: ObservedNode, key: PartitionKey, log: AnyLog, start: int, end: int
+    ) -> None:
+        """Check all that a copy has from ``start`` to ``end``."""
+        name = f"{log.topic_partition} on node {machine.node_id}"
+        try:
+            batches = batches_of(log, start, end)
+        except CorruptError as error:
+            if not machine.rotten and (log.topic_partition, machine.node_id) not in world.rotten:
+                world.broken("compaction", f"{name} cannot be read: {error}")
+            return
+        wrong = self._committed.compacted[key].wrong(batches, start, end)
         if wrong:
-            world.broken("compaction", f"{log.topic_partition} on node {machine.node_id}: {wrong}")
+            world.broken("compaction", f"{name}: {wrong}")
 
     # -- each pass
 
@@ -112,7 +124,7 @@ class CompactionKeeps(Checker):
                     world.broken("compaction", f"{removed}, at {swap.now_ms} ms; its delete horizon is {horizon_ms}")
                 self._check_others(world, machine, swap, offset, kept)
                 history.dropped[offset] = None
-        self._look(world, machine, swap.key, log, end)
+        self._check(world, machine, swap.key, log, start, min(swap.end_offset, end))
 
     @staticmethod
     def _check_horizons(
@@ -168,15 +180,24 @@ class CompactionKeeps(Checker):
     def cleaned(self, world: ObservedWorld, machine: ObservedNode, key: PartitionKey, log: Log, end: int) -> None:
         """Check that no record is left below ``end`` that a later one below it replaces."""
         start = log.start_offset
+        self._check(world, machine, key, log, start, min(log.high_watermark, self._committed.end(key)))
         left = self._committed.compacted[key].not_replaced(batches_of(log, start, end), start, end)
         if left:
             name = f"{log.topic_partition} on node {machine.node_id}"
             world.broken("compaction", f"{name}: after a pass up to {end} {left}")
 
     def final(self, world: ObservedWorld) -> None:
-        """Check all copies."""
-        for _, key, partition in world.partitions():
-            for node_id in partition.replicas if key in self._committed.compacted else ():
+        """Check all copies, and the table that a reader of a compacted log would build: the last reader began after
+        all passes."""
+        for name, key, partition in world.partitions():
+            history = self._committed.compacted.get(key)
+            if history is None:
+                continue
+            for node_id in partition.replicas:
                 log = world.log_of(node_id, key)
                 if log is not None:
-                    self._look(world, world.machines[node_id], key, log, log.high_watermark)
+                    self._check(world, world.machines[node_id], key, log, log.start_offset, log.high_watermark)
+            reader = world.consumers[-1]
+            wrong = history.wrong_table(dict(reader.read.get(name, ())))
+            if wrong and len(world.consumers) > world.options.consumers:
+                world.broken("compaction", f"{name}: {reader.address} {wrong}")

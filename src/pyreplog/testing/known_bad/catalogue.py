@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pyreplog.testing.checkers import Checker, CommittedIdentical, LogsMatch
-from pyreplog.testing.known_bad import controllers, followers, leaders, logs, schedules
+from pyreplog.testing.known_bad import cleaners, controllers, followers, leaders, logs, schedules
 from pyreplog.testing.stage import Stage
 
 __all__ = ["KNOWN_BAD", "Variant"]
@@ -400,6 +400,14 @@ _ALL: Final = (
         schedules.deleted_inside_a_batch,
         {},
         2000,
+    ),
+    Variant(
+        "TakesAnyGap",
+        ("C30",),
+        _log(cleaners.TakesAnyGap),
+        ("S4",),
+        schedules.answer_lacks_a_batch,
+        {"count": 2, "min_insync_replicas": 1},
     ),
     Variant("MarkTooLate", ("C18",), _log(logs.MarkTooLate), ("mark",), schedules.ack_then_power_loss, _ONE_SYNC, 100),
     Variant(

@@ -9,7 +9,16 @@ from pyreplog.log import Cleaner, CleaningPlan, Log
 from pyreplog.ports import Disk
 from pyreplog.record import decompress, split
 
-__all__ = ["CleansAboveWatermark", "HorizonForgotten", "HorizonIgnored", "NewestDropped", "OlderKept"]
+__all__ = [
+    "CleansAboveWatermark",
+    "DropsUnfetched",
+    "GapsUnrecorded",
+    "HorizonForgotten",
+    "HorizonIgnored",
+    "NewestDropped",
+    "OlderKept",
+    "TakesAnyGap",
+]
 
 _DAY_MS = 86_400_000
 _HEADER_SIZE = 61
@@ -66,3 +75,28 @@ class CleansAboveWatermark(Log):
             return super().cleaning_plan(now_ms)
         finally:
             self.high_watermark = high_watermark
+
+
+class DropsUnfetched(Log):
+    """A pass drops tombstones that a replica has not fetched yet. That replica keeps an older record of the key."""
+
+    @property
+    def droppable_end(self) -> int:
+        """Return the end of the log, whatever the replicas have."""
+        return self.end_offset
+
+
+class GapsUnrecorded(Log):
+    """A follower does not write down the gaps of the batches that it fetched, so they look like lost batches."""
+
+    def note_gaps(self, *_: object) -> None:
+        """Write nothing."""
+
+
+class TakesAnyGap(Log):
+    """A follower takes a gap in a topic that was never compacted: it lacks records, and nothing shows it."""
+
+    @property
+    def takes_gaps(self) -> bool:
+        """Return True."""
+        return True

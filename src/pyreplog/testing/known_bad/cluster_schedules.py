@@ -31,6 +31,8 @@ __all__ = [
     "leader_stands_still",
     "new_leader_hears_late",
     "passes_of_compaction",
+    "passes_while_a_follower_is_down",
+    "passes_while_followers_are_cut_off",
     "power_fails_again_and_again",
     "proposal_lost",
     "rot_is_fetched",
@@ -124,6 +126,39 @@ def passes_of_compaction(world: World) -> None:
     begin(world)
     world.compactions.start()
     world.run_for(1000)
+
+
+def passes_while_followers_are_cut_off(world: World) -> None:
+    """The followers are cut off, the leader goes on to append, and its copy is compacted. Then the network is well
+    again."""
+    first, *others = begin(world)
+    world.run_for(300)
+    cut_off(world, first, *others)
+    world.run_for(150)
+    compact(world, first)
+    heal(world)
+
+
+def passes_while_a_follower_is_down(world: World) -> None:
+    """A follower dies, and the leader's copy is compacted. The follower comes back and fetches the rest; then it is
+    killed once more."""
+    first, _, third = begin(world)
+    world.run_for(500)
+    kill(world, third)
+    for _ in range(6):
+        world.run_for(150)
+        compact(world, first)
+    world.start(third)
+    world.run_for(500)
+    kill(world, third)
+    world.start(third)
+
+
+def compact(world: World, node_id: int) -> None:
+    """Compact the copies of a node, all at once."""
+    for machine, hosted in world.compactions.copies():
+        if machine.node_id == node_id:
+            world.compactions.compact(machine, hosted, closes=True, at_once=True)
 
 
 def leader_dies(world: World) -> None:

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pyreplog.config import NodeConfig
-from pyreplog.log import Cleaner
 from pyreplog.testing.checkers import standard_checkers
 from pyreplog.testing.known_bad import cleaners, clients, controllers, followers, leaders, logs, nodes, servers
 from pyreplog.testing.known_bad import cluster_schedules as schedules
@@ -116,29 +115,18 @@ _PATIENT: Final = dataclasses.replace(
     _QUORUM, config=dataclasses.replace(QUICK, session_timeout_ms=2000, replica_lag_time_max_ms=10_000)
 )
 """Silence changes nothing for two seconds."""
-COMPACTED: Final = dataclasses.replace(
-    CALM,
-    topics=(
-        TopicOptions(
-            "t",
-            replication_factor=1,
-            min_insync_replicas=1,
-            durability="os",
-            segment_bytes=1024,
-            cleanup_policy="compact",
-            keys=40,
-            delete_retention_ms=100,
-        ),
-    ),
-    burst_interval_ms=5,
-    compaction_interval_ms=20,
+_COMPACTED: Final = TopicOptions(
+    "t", durability="os", segment_bytes=1024, cleanup_policy="compact", keys=40, delete_retention_ms=100
 )
+COMPACTED: Final = dataclasses.replace(CALM, topics=(_COMPACTED,), burst_interval_ms=5, compaction_interval_ms=20)
 """A compacted topic with few keys."""
+_COMPACTED_ACKS_1: Final = dataclasses.replace(COMPACTED, topics=(dataclasses.replace(_COMPACTED, acks=1),))
 
 
 def _cleaner(name: str, number: str, kind: type) -> ClusterVariant:
-    parts = {"cleaner_class" if issubclass(kind, Cleaner) else "log_class": kind}
-    return ClusterVariant(name, (number,), parts, "compaction", schedules.passes_of_compaction, options=COMPACTED)
+    return ClusterVariant(
+        name, (number,), {"cleaner_class": kind}, "compaction", schedules.passes_of_compaction, options=COMPACTED
+    )
 
 
 _ALL: Final = (
@@ -279,6 +267,30 @@ _ALL: Final = (
     _cleaner("OlderKept", "C24", cleaners.OlderKept),
     _cleaner("HorizonForgotten", "C25", cleaners.HorizonForgotten),
     _cleaner("HorizonIgnored", "C26", cleaners.HorizonIgnored),
+    ClusterVariant(
+        "CleansAboveWatermark",
+        ("C27",),
+        {"log_class": cleaners.CleansAboveWatermark},
+        "compaction",
+        schedules.passes_while_followers_are_cut_off,
+        options=_COMPACTED_ACKS_1,
+    ),
+    ClusterVariant(
+        "DropsUnfetched",
+        ("C28",),
+        {"log_class": cleaners.DropsUnfetched},
+        "compaction",
+        schedules.passes_while_a_follower_is_down,
+        options=COMPACTED,
+    ),
+    ClusterVariant(
+        "GapsUnrecorded",
+        ("C29",),
+        {"log_class": cleaners.GapsUnrecorded},
+        "compaction",
+        schedules.passes_while_a_follower_is_down,
+        options=COMPACTED,
+    ),
 )
 
 CLUSTERS: Final[Mapping[str, ClusterVariant]] = MappingProxyType({one.name: one for one in _ALL})

@@ -22,6 +22,7 @@ from pyreplog.testing.known_bad.schedules.clients import (
 )
 from pyreplog.testing.known_bad.schedules.disks import (
     ack_then_power_loss,
+    answer_lacks_a_batch,
     cut_then_power_loss,
     failed_sync,
     follower_loses_its_tail,
@@ -71,6 +72,7 @@ __all__ = [
     "waiting_append",
     "zombie_answers",
     "ack_then_power_loss",
+    "answer_lacks_a_batch",
     "cut_then_power_loss",
     "failed_sync",
     "follower_loses_its_tail",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pyreplog.record import split
 from pyreplog.testing.known_bad.schedules.steps import commit
 from pyreplog.testing.stage import Stage
 
 __all__ = [
+    "answer_lacks_a_batch",
     "ack_then_power_loss",
     "cut_then_power_loss",
     "failed_sync",
@@ -72,3 +74,23 @@ def rot_on_the_leader(stage: Stage) -> None:
     stage.tell()
     stage.settle(1, 3)
     stage.check_bytes(3)
+
+
+def answer_lacks_a_batch(stage: Stage) -> None:
+    """A leader's answer lacks its first batch, as after a wrong search in its index."""
+    commit(stage, b"a")
+    stage.append(1, b"b", acks=1)
+    stage.append(1, b"c", acks=1)
+    stage.sync()
+    for letter in stage.letters("records", target=2):
+        stage.lose(letter)
+    stage.send(2)
+    for letter in stage.letters("fetch", 2):
+        stage.deliver(letter)
+    (answer,) = stage.letters("records", target=2)
+    data = answer.body[0].data
+    first, *_ = split(memoryview(data.records))
+    stage.say(f"the answer lacks the batch at {first.base_offset}")
+    data.records = data.records[first.size :]
+    stage.deliver(answer)
+    stage.finish()
