@@ -1,17 +1,21 @@
 """Show the content of a folder: each partition's offsets, leader epochs, replicas, segments and sizes.
 
 With several replicas in a cluster's folder, the numbers are those of the copy that is read: the one with the
-highest leader epoch."""
+highest leader epoch. With --html it writes a page about the cluster in the folder instead."""
 
 from __future__ import annotations
 
 import argparse
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_selection
-from pyreplog.cli.output import ProgressBar, amount, counted, json_line, printable
-from pyreplog.cli.reading import readers
+from pyreplog.cli.cluster_page import page_of
+from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, add_selection
+from pyreplog.cli.output import ProgressBar, amount, counted, json_line, printable, say
+from pyreplog.cli.reading import check_path, readers
 from pyreplog.log import LogReader
+from pyreplog.runtime import StoredCluster
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -23,12 +27,20 @@ def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog describe``."""
     add_path(parser)
     add_selection(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object per partition")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--json", action="store_true", help="one JSON object per partition")
+    chosen.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write one page about a cluster, which needs no other file: its nodes, and the state of each replica",
+    )
     add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one paragraph, or one JSON object, per partition."""
+    """Print one paragraph, or one JSON object, per partition; or write a page."""
+    if arguments.html is not None:
+        return _write_page(arguments)
     with readers(
         arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress
     ) as found:
@@ -45,6 +57,22 @@ def run(arguments: argparse.Namespace) -> int:
                 progress.add(1)
         finally:
             progress.close()
+    return EXIT_OK
+
+
+def _write_page(arguments: argparse.Namespace) -> int:
+    if arguments.topic is not None or arguments.partition is not None:
+        say("replog describe: --html shows a whole cluster: leave out --topic and --partition")
+        return EXIT_USAGE
+    check_path(arguments.path)
+    cluster = StoredCluster(arguments.path)
+    try:
+        state = cluster.look()
+    finally:
+        cluster.close()
+    Path(arguments.html).write_text(page_of(state, datetime.now(UTC)), encoding="utf-8")
+    size = f"{counted(len(state.partitions), 'partition')} on {counted(len(state.nodes), 'node')}"
+    say(f"replog describe: {arguments.html} shows {size}")
     return EXIT_OK
 
 

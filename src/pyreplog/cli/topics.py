@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
+from dataclasses import asdict
 from typing import Any, Final
 
+from pyreplog.cli.cluster_text import trouble_lines
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path, add_progress
 from pyreplog.cli.output import counted, json_line, printable, say
 from pyreplog.cli.reading import check_path, no_log, open_chosen, tell_distrust
@@ -26,6 +28,7 @@ from pyreplog.log import (
     refuse_unfinished,
     unfinished_backups,
 )
+from pyreplog.runtime import StoredCluster
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
@@ -62,12 +65,19 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="list internal topics too, such as __consumer_offsets and __cluster_metadata of a broker's folder",
     )
+    parser.add_argument(
+        "--under-replicated",
+        action="store_true",
+        help="list instead the partitions of a cluster that lack replicas or a leader, and the replicas that they lack",
+    )
     add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one line per topic, then what else was found."""
     check_path(arguments.path)
+    if arguments.under_replicated:
+        return _list_under_replicated(arguments)
     disk = SystemDisk()
     readers: dict[TopicPartition, LogReader] = {}
     rows: list[dict[str, Any]] = []
@@ -106,6 +116,22 @@ def run(arguments: argparse.Namespace) -> int:
         say(printable(f"replog topics: {why}; perhaps the disk of the missing node is not mounted"))
     failed = bool(lacking) or any(not row.keys().isdisjoint(_FAILING) for row in rows)
     return EXIT_FAILED if failed else EXIT_OK
+
+
+def _list_under_replicated(arguments: argparse.Namespace) -> int:
+    cluster = StoredCluster(arguments.path)
+    try:
+        state = cluster.look()
+    finally:
+        cluster.close()
+    for one in state.worst_first:
+        if one.condition == "whole" or (is_internal(one.topic) and not arguments.internal):
+            continue
+        if arguments.json:
+            print(json_line({"kind": one.condition, **asdict(one)}))
+        else:
+            print("\n".join(map(printable, trouble_lines(one))))
+    return EXIT_OK
 
 
 def _topics(readers: dict[TopicPartition, LogReader], log: str | None) -> list[dict[str, Any]]:

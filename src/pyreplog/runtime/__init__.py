@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.send_functions import Partitioner, SendExtras, Serializer
     from pyreplog.runtime.several import scan
     from pyreplog.runtime.spool_applier import apply_offline, make_unowned
+    from pyreplog.runtime.stored_cluster import StoredCluster, StoredNode, StoredPartition, StoredReplica, StoredState
     from pyreplog.runtime.subscription import place_of, topics_of
     from pyreplog.runtime.table import ClusterTable, Table
 
@@ -108,6 +109,11 @@ __all__ = [
     "LaggingReplica",
     "ListedState",
     "ListedPartition",
+    "StoredCluster",
+    "StoredNode",
+    "StoredPartition",
+    "StoredReplica",
+    "StoredState",
     "apply_offline",
     "backup",
     "check_mode",
@@ -172,6 +178,7 @@ __getattr__, __dir__ = lazy_door(
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],
         ".table": ["ClusterTable", "Table"],
+        ".stored_cluster": ["StoredCluster", "StoredNode", "StoredPartition", "StoredReplica", "StoredState"],
         ".subscription": ["place_of", "topics_of"],
     },
 )
