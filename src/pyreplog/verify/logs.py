@@ -29,6 +29,7 @@ _SEARCHED_LEVELS: Final = 8
 _SEARCHED_MAX: Final = 5_000
 _OF_A_ROOT: Final = frozenset((states.META, states.INCARNATION, states.RECOVERY_POINTS))
 _OF_A_PARTITION: Final = frozenset((states.IDENTITY, states.MARK))
+_LEFT: Final = re.compile(r".+\.removed(-[0-9]+)?")
 _GONE: Final = (errno.ENOENT, errno.ENOTDIR)
 _PLAIN: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 _KAFKAS_OWN_BELOW: Final = 100
@@ -98,6 +99,11 @@ def is_directory(disk: Disk, path: str) -> bool:
     return found is not None and found.is_directory
 
 
+def has_left(name: str) -> bool:
+    """Whether a folder of this name is that of a node that left its cluster."""
+    return _LEFT.fullmatch(name) is not None
+
+
 def is_partition(disk: Disk, path: str) -> bool:
     """Whether ``path`` is the folder of a partition: it holds a segment, or a small file that only a partition
     has."""
@@ -133,7 +139,11 @@ def look_around(disk: Disk, path: str) -> Surroundings:
         if folder.startswith(f"{path.rstrip('/')}/")
     }
     if not (len(roots) == 1 and roots[0].path == path and not _OF_A_ROOT.isdisjoint(names)):
-        found.foreign = [f"{path}/{name}" for name in names if name not in tops and _is_foreign(disk, f"{path}/{name}")]
+        found.foreign = [
+            f"{path}/{name}"
+            for name in names
+            if name not in tops and not has_left(name) and _is_foreign(disk, f"{path}/{name}")
+        ]
     for group in _groups(disk, roots):
         log = OneLog("." if places and group == roots else _common(path, group, roots), group)
         for root in group:
@@ -172,7 +182,8 @@ def passed_over(disk: Disk, path: str, found: Surroundings) -> list[str]:
         if stat.identity not in taken and not _OF_A_ROOT.isdisjoint(names):
             roots.append(folder)
         elif level < _SEARCHED_LEVELS:
-            waiting.extend((level + 1, f"{folder}/{name}") for name in names if not name.startswith("."))
+            below = [name for name in names if not name.startswith(".") and not has_left(name)]
+            waiting.extend((level + 1, f"{folder}/{name}") for name in below)
     return roots
 
 
@@ -212,7 +223,9 @@ def _roots(disk: Disk, path: str, found: Surroundings) -> list[RootFolder]:
         if is_root or level >= LEVELS or (level and _has_partition(names)):
             continue
         waiting.extend(
-            (level + 1, f"{folder}/{name}") for name in names if not name.startswith(".") and name not in holds
+            (level + 1, f"{folder}/{name}")
+            for name in names
+            if not name.startswith(".") and name not in holds and not has_left(name)
         )
     deepest = max((level for level, _ in roots), default=0)
     found.refused = {folder: error for level, folder, error in refused if level <= max(deepest, 1)}

@@ -21,6 +21,7 @@ from pyreplog.verify.logs import (
     OneLog,
     Surroundings,
     could_be_ours,
+    has_left,
     is_directory,
     is_partition,
     look_around,
@@ -51,6 +52,7 @@ FOREIGN: Final = (
     "a folder of another program, or an empty one: not looked into (a Kafka broker would not start with it in its log"
     " folder)"
 )
+LEFT: Final = "the folder of a node that left the cluster: not looked into, and nothing opens it"
 HIDDEN: Final = "a log inside another log's folder, or more than two folders deep: it was not looked at"
 REWRITTEN: Final = "nothing to do: the next writer writes it again"
 
@@ -127,6 +129,9 @@ def _note_surroundings(disk: Disk, path: str, found: Surroundings, book: Report)
             path,
             f"{len(several)} independent logs ({named}): each is verified by itself, and none is compared with another",
         )
+    for name in disk.list(path):
+        if has_left(name) and is_directory(disk, f"{path}/{name}"):
+            book.note(f"{path}/{name}", LEFT)
     hidden = passed_over(disk, path, found)
     for folder in hidden:
         book.pass_over(folder, HIDDEN, "verify it by the name of its folder")

@@ -10,6 +10,7 @@ import pytest
 from pyreplog import Cluster, ClusterReader, ConfigError, ReadOnlyError, TopicPartition, aio
 from pyreplog.log.root_discovery import find_places
 from pyreplog.system import SystemDisk
+from pyreplog.verify import Level, verify
 
 PATIENCE_S = 30.0
 
@@ -174,6 +175,9 @@ def test_a_dead_node_leaves(tmp_path: Path) -> None:
     assert list((tmp_path / "node-3.removed").glob("t-*"))
     with Cluster(tmp_path, mode="r") as reader:
         assert record_count(reader) == 100
+    findings = verify(SystemDisk(), str(tmp_path)).findings
+    assert [one.level for one in findings if "node-3.removed" in one.path] == [Level.NOTE]
+    assert {one.level for one in findings} <= {Level.NOTE}
     assert "node-3.removed" not in {Path(one.path).name for one in find_places(SystemDisk(), str(tmp_path)).roots}
 
 
