@@ -168,6 +168,35 @@ def test_a_cancellation_that_would_lose_records_is_refused() -> None:
     assert setup[key].leader == 4
 
 
+def test_n4_a_replica_that_went_is_never_eligible_again() -> None:
+    """N4: three replicas become one and three again. The two new ones begin empty; when the only full one is fenced,
+    none of them may lead, and the partition waits for it."""
+    setup, key = made()
+    assert reassign(setup, 3) == 0
+    assert (setup[key].isr, setup[key].elr) == ((3,), ())
+    assert reassign(setup, 3, 1, 2) == 0
+    assert state(setup, key) == ((3, 1, 2), (3,), (1, 2), ())
+    setup.kill(3)
+    assert setup[key].leader == -1
+    assert {*setup[key].isr, *setup[key].elr} == {3}
+    setup.wait(2000, beating=[1, 2, 4, 5, 6])
+    assert setup[key].leader == -1
+    setup.up(3, {key: (setup[key].leader_epoch, 10)}, clean=True)
+    assert setup[key].leader == 3
+
+
+@pytest.mark.parametrize("readded", [(1, 2, 3), (2, 1, 3)])
+def test_f40_v34_a_replica_that_went_and_came_back_begins_a_new_epoch(readded: tuple[int, ...]) -> None:
+    """F40, V34: what the leader knew of the old copy was known in an earlier epoch, also for a node that hears of
+    both changes at once."""
+    setup, key = made()
+    before = setup[key]
+    assert reassign(setup, 1, 3) == 0
+    assert reassign(setup, *readded) == 0
+    assert setup[key].leader_epoch > before.leader_epoch
+    assert 2 not in setup[key].isr
+
+
 @pytest.mark.parametrize(
     ("replicas", "code", "text"),
     [
