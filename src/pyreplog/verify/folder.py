@@ -231,17 +231,21 @@ class FolderCheck:
         """Return the gaps that compaction left in the segment at ``base``, from the first of ``names`` that exists:
         start -> end. Only if the mark says that the log was compacted. ``following``: the next segment's base."""
         mark = self.facts.mark
-        if mark is None or not mark.is_compacted or mark.is_adopted:
+        if mark is None or not mark.is_compacted:
             return {}
         name = next((name for name in names if name in self._names), "")
         data = self._read(name) if name else None
         try:
             # A follower adds to it while it writes, so its end may be torn above the durable end.
             torn = following is None or following > mark.promised
-            return {} if data is None else recorded_gaps(data, base, torn=torn)
+            gaps = {} if data is None else recorded_gaps(data, base, torn=torn)
+            return {} if mark.is_adopted else gaps
         except Unreadable as error:
-            text = f"not to be read: {error}; gaps that compaction left in its segment look like lost records"
-            advice = "take it, with its segment, from another replica or a backup"
+            hides = "which tombstones compaction dropped is not known"
+            if not mark.is_adopted:
+                hides = "gaps that compaction left in its segment look like lost records"
+            text = f"not to be read: {error}; {hides}"
+            advice = "take it, with its segment, from another replica or a backup; `replog repair` saves all batches"
             self._book.damage(self._at(name), text, advice)
             return {}
 

@@ -144,7 +144,8 @@ def _read_gaps(found: PartitionState, disk: Disk, directory: str) -> None:
     names = disk.list(directory)
     logs = segment_files(disk, directory, list(names))
     others = (name[:_BASE_DIGITS] for name in names if name[_BASE_DIGITS:] == ".gaps")
-    for base in sorted({*logs, *(int(digits) for digits in others if digits.isascii() and digits.isdecimal())}):
+    bases = sorted({*logs, *(int(digits) for digits in others if digits.isascii() and digits.isdecimal())})
+    for base, following in zip(bases, [*bases[1:], None], strict=False):
         name = f"{base:020}.gaps"
         if logs.get(base, "").endswith(".swap") or (f"{base:020}.log.swap" not in names and f"{name}.swap" in names):
             name += ".swap"  # the log gets its final name before the other files
@@ -152,7 +153,8 @@ def _read_gaps(found: PartitionState, disk: Disk, directory: str) -> None:
             continue
         try:
             data = _read(disk, f"{directory}/{name}") or b""
-            gaps = recorded_gaps(data, base, torn=base == max(logs, default=-1))
+            # A follower adds to it while it writes, so its end may be torn above the durable end.
+            gaps = recorded_gaps(data, base, torn=following is None or following > (found.promised or 0))
         except Unreadable:
             found.gap_files[base] = False
             continue

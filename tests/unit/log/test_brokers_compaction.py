@@ -158,4 +158,12 @@ def test_a_dropped_tombstone_is_remembered_by_later_passes(tmp_path: Path) -> No
         if step == 2:
             first = log.dropped_tombstone
     assert log.dropped_tombstone >= first >= 0
+    directory = log.directory
     log.close(clean=True)
+    (path, *_) = Path(directory).glob("*.gaps")
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(bytes(content))
+    book = Report()
+    check_partition(SystemDisk(), directory, "compact-basic", 0, CheckContext(own=True, bare=False), book)
+    assert next(one.what for one in book.findings if one.level is Level.DAMAGE).endswith("dropped is not known")

@@ -186,6 +186,15 @@ def test_copies_and_commands_know_the_gaps(tmp_path: Path, capfd: pytest.Capture
     assert not verify(SystemDisk(), str(tmp_path / "copy")).findings
     with pyreplog.open_log(tmp_path / "copy", "r") as copy:
         assert offsets(copy) == expected
+    pyreplog.backup(tmp_path / "copy", tmp_path / "restored")
+    with pyreplog.open_log(tmp_path / "restored") as restored:
+        assert offsets(restored) == expected
+        restored.append(b"y", key=b"k0")
+        restored.compact()
+        newest = {record.key: record.offset for record in restored.read(0)}
+        assert newest[b"k0"] == restored.end_offset - 1
+        assert len(newest) == len(offsets(restored)) == 10
+    assert not verify(SystemDisk(), str(tmp_path / "restored")).findings
     capfd.readouterr()
     assert main(["dump", str(tmp_path / "log" / "log-0" / f"{0:020}.gaps")]) == 0
     assert "start" in capfd.readouterr().out
