@@ -1,7 +1,8 @@
 """Carries a plan out: the ordinary writer writes the saved records into a new root; no other file changes.
 
-That writer does not write the formats before 0.11. Messages in these formats precede all other batches. So they are
-copied into the new folder unchanged, and the writer then opens that folder like a broker's.
+That writer does not write the formats before 0.11. Messages in these formats precede all other batches, except those
+that compaction made of older messages. So everything up to the last one is copied into the new folder unchanged, and
+the writer then opens that folder like a broker's.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def _config_of(plan: PartitionPlan) -> LogConfig:
 def _put_old(
     disk: Disk, target: str, plan: PartitionPlan, progress: Callable[[int], None] | None
 ) -> tuple[TopicPartition, Durability]:
-    """Make the folder of a partition with its old messages only, under the name of an unfinished folder. Return the
-    folder and its durability."""
+    """Make the folder of a partition up to its last old message only, under the name of an unfinished folder. Return
+    the folder and its durability."""
     key = TopicPartition(plan.topic, plan.partition)
     directory = join(target, directory_name(*key)) + _UNFINISHED
     disk.make_directory(directory)
@@ -99,7 +100,7 @@ def _put_old(
         write_topic_id(disk, directory, plan.state.topic_id)
     source, made, size = "", None, 0
     try:
-        for piece, data in _contents(disk, [piece for piece in plan.pieces if piece.old], progress):
+        for piece, data in _contents(disk, plan.pieces[: plan.old_count], progress):
             if made is None or piece.path != source:
                 if made is not None:
                     made.sync()
@@ -159,7 +160,7 @@ def _write(disk: Disk, root: LogRoot, plan: PartitionPlan, progress: Callable[[i
             log.truncate_fully(plan.base_offset)
     parts: list[bytes] = []
     size = 0
-    for piece, data in _contents(disk, [piece for piece in plan.pieces if not piece.old], progress):
+    for piece, data in _contents(disk, plan.pieces[plan.old_count :], progress):
         parts.append(data)
         size += piece.size
         if size >= _PIECES_SIZE:

@@ -120,6 +120,11 @@ class PartitionPlan:
         """How many offsets have a batch that is saved."""
         return sum(piece.next_offset - piece.base_offset for piece in self.pieces)
 
+    @property
+    def old_count(self) -> int:
+        """How many pieces there are up to the last message in one of the formats before 0.11."""
+        return max((index for index, piece in enumerate(self.pieces, 1) if piece.old), default=0)
+
     def saved_ranges(self) -> list[Range]:
         """Return the offset ranges that repair saves. Adjacent batches share one range, and so do those with nothing
         but a gap of compaction between them."""
@@ -354,6 +359,8 @@ def _may_be_gap(plan: PartitionPlan, window: Window, batch: CheckedBatch, expect
 def _epoch_fits(plan: PartitionPlan, window: Window, batch: CheckedBatch, later: Sequence[int]) -> bool:
     """Return whether the leader epoch of ``batch``, which no checksum covers, agrees with the history, or may
     follow the epoch of the batch before. A rising epoch is refused if all batches behind it have an older one."""
+    if batch.magic < 2 and (not plan.pieces or plan.pieces[-1].old or plan.pieces[-1].path != window.file.path):
+        return True  # they have none, also behind a segment that compaction converted
     epoch, before = batch.leader_epoch, _epoch_before(plan)
     known = plan.state.epoch_at(batch.base_offset)
     if epoch == NO_EPOCH and batch.magic == 2:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptLogError
 from pyreplog.log import Cleaner, Log, RecoveryContext, open_readers
-from pyreplog.record import Record, split
-from pyreplog.system import SystemDisk
+from pyreplog.record import Record, records_of, split
+from pyreplog.repair import apply_repair, plan_repair
+from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
 from pyreplog.verify import CheckContext, Level, Report, check_partition
 from tests.interop.golden.units import manifest, unit
@@ -75,6 +77,26 @@ def old_messages(folder: Path, topic: str) -> list[str]:
     return [path.name for path in found if path.stat().st_size > 17 and path.read_bytes()[16] < 2]
 
 
+def damage(directory: str, topic: str) -> list[str]:
+    """What the independent look at the folder finds, without notes."""
+    book = Report()
+    check_partition(SystemDisk(), directory, topic, 0, CheckContext(own=True, bare=False), book)
+    return [str(one) for one in book.findings if one.level is not Level.NOTE]
+
+
+def repaired(folder: Path, target: Path, topic: str) -> list[tuple[object, ...]]:
+    """The records of the log that repair makes, which loses none."""
+    disk = SystemDisk()
+    plans = plan_repair(disk, str(folder))
+    assert [plan.lost for plan in plans] == [[]]
+    apply_repair(disk, str(folder), str(target), plans, clock=SystemClock(), random=Random(1))
+    (reader,) = open_readers(disk, str(target), topic).values()
+    batches = reader.batches(reader.start_offset, reader.end_offset)
+    found = [shown(record) for batch in batches for record in records_of(batch)]
+    reader.close()
+    return found
+
+
 @pytest.mark.parametrize(("topic", "unkeyed"), [*((topic, "refuse") for topic in TOPICS), ("magicmix-lz4", "drop")])
 def test_the_newest_record_of_each_key_stays(topic: str, unkeyed: str, tmp_path: Path) -> None:
     """With its offset and timestamp, and compressed by its codec; nothing old is left; all doors agree."""
@@ -97,22 +119,20 @@ def test_the_newest_record_of_each_key_stays(topic: str, unkeyed: str, tmp_path:
     again = opened(folder, topic)
     assert [shown(record) for record in contents(again, again.start_offset)] == expected
     again.close(clean=True)
-    book = Report()
-    check_partition(SystemDisk(), again.directory, topic, 0, CheckContext(own=True, bare=False), book)
-    assert [one for one in book.findings if one.level is not Level.NOTE] == []
+    assert damage(again.directory, topic) == []
 
 
 @pytest.mark.parametrize("topic", [topic for topic in TOPICS if not topic.startswith("magic2")])
 def test_a_log_that_is_converted_in_part_is_whole(topic: str, tmp_path: Path) -> None:
-    """With room for few keys a pass ends between two segments of old messages. The log is read and opened then, and
-    the next passes end the work."""
-    folder = copied(topic, tmp_path)
+    """With room for few keys a pass ends between two segments of old messages. The log is read, opened, verified and
+    repaired then, and the next passes end the work."""
+    folder = copied(topic, tmp_path / "data")
     log = opened(folder, topic, log_cleaner_dedupe_buffer_size=24 * 8)
     log.close_active_segment()
     before = contents(log, log.start_offset)
     last = {record.key: record.offset for record in before}
     wanted = [shown(record) for record in before if record.key is None or last[record.key] == record.offset]
-    for _ in range(20):
+    for passes in range(20):
         run(log)
         found = [shown(record) for record in contents(log, log.start_offset)]
         assert [one for one in found if one in wanted] == wanted
@@ -122,6 +142,9 @@ def test_a_log_that_is_converted_in_part_is_whole(topic: str, tmp_path: Path) ->
             reader.close()
         cleaned = log.cleaned_end
         log.close(clean=True)
+        assert damage(log.directory, topic) == []
+        if passes == 0:
+            assert repaired(folder, tmp_path / "saved", topic) == found
         log = opened(folder, topic, log_cleaner_dedupe_buffer_size=24 * 8)
         log.cleaned_end = cleaned
         log.close_active_segment()
