@@ -65,7 +65,7 @@ class NamedConsumer(ReaderConsumer):
         """The (offset, epoch) behind the records of the last poll, for the automatic commit of the next one."""
         self._is_new = True
         self._has_loss = False
-        self._has_unsynced = False
+        self._has_unsynced = True  # the commits of an earlier process, perhaps
         try:
             super().__init__(
                 disk, topics, subject, "earliest", options.max_poll_records, on_close, options.deserializers

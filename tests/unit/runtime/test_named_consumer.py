@@ -647,6 +647,23 @@ def test_exactly_once_where_the_result_has_the_offset(log: Log, tmp_path: Path) 
     database.close()
 
 
+def test_a_synced_commit_of_nothing_new_makes_earlier_ones_durable() -> None:
+    """Also those of a process that ended: what is committed when it returns survives power loss."""
+    disk = SimDisk(Random(2))
+    log = open_log("events", disk=disk, clock=SimClock(), durability="os")
+    log.append_many([b"a", b"b"])
+    log.flush()
+    with log.consumer("billing") as consumer:
+        consumer.commit(consumer.poll()[0])
+    with log.consumer("billing") as consumer:
+        consumer.commit(sync=True)
+        left = [disk.crash(Random(number)) for number in range(20)]
+    log.close()
+    for after in left:
+        with open_log("events", "r", disk=after, clock=SimClock()) as log, log.consumer("billing") as consumer:
+            assert consumer.committed(KEY) == 1
+
+
 def test_a_full_disk_fails_a_commit_alone() -> None:
     """A refused commit is an error and changes nothing; the next one works."""
     disk = SimDisk(Random(2))
