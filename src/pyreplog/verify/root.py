@@ -514,7 +514,8 @@ def _check_log(disk: Disk, log: OneLog, book: Report, *, deep: bool, max_batch_b
 
 
 def _compare(copies: list[Facts], book: Report) -> None:
-    """Replicas hold the same bytes below the high watermark of each."""
+    """Replicas hold the same bytes below the high watermark of each. If one is compacted, each has other gaps, and
+    rewritten batches: then the offsets and epochs of the batches that both have must agree."""
     first = copies[0]
     for other in copies[1:]:
         if first.topic_id != other.topic_id:
@@ -524,10 +525,12 @@ def _compare(copies: list[Facts], book: Report) -> None:
             continue
         watermarks = [_committed(facts) for facts in (first, other)]
         end, start = min(watermarks), max(first.start, other.start)
+        is_compacted = any(facts.mark is not None and facts.mark.is_compacted for facts in (first, other))
         mine, theirs = (
-            {row[0]: row for row in facts.batches if start <= row[0] and row[1] < end} for facts in (first, other)
+            {row[0]: row[:3] if is_compacted else row for row in facts.batches if start <= row[0] and row[1] < end}
+            for facts in (first, other)
         )
-        for base in sorted(mine.keys() | theirs.keys()):
+        for base in sorted(mine.keys() & theirs.keys() if is_compacted else mine.keys() | theirs.keys()):
             if mine.get(base) != theirs.get(base):
                 book.damage(
                     other.path,

@@ -1,4 +1,4 @@
-"""``replog topics create``, ``config`` and ``delete``, beside ``replog topics PATH``."""
+"""``replog topics create``, ``config``, ``compact`` and ``delete``, beside ``replog topics PATH``."""
 
 from __future__ import annotations
 
@@ -53,12 +53,36 @@ def test_creation_may_be_repeated(replog: Replog, data: Path) -> None:
     assert replog(*words, "--exist-ok").code == 0
 
 
+def test_a_topic_is_compacted(replog: Replog, data: Path) -> None:
+    """A line or an object for each replica; 4 if one is damaged."""
+    with pyreplog.Cluster(data) as cluster:
+        cluster.admin.create_topic("orders", config={"cleanup.policy": "compact"})
+        with cluster.producer() as producer:
+            for number in range(30):
+                producer.send("orders", b"%d" % number, key=b"k%d" % (number % 2))
+    done = replog("topics", "compact", data, "orders")
+    assert done.code == 0
+    lines = [line.split() for line in done.out.splitlines()]
+    assert lines[0] == ["topic", "orders"]
+    assert [line[:4] for line in lines[2:]] == [["0", str(node), "30", "2"] for node in (1, 2, 3)]
+    (again,) = replog("topics", "compact", data, "orders", "--json").objects()
+    assert again["skipped"] == {}
+    assert {one["records_kept"] for one in again["partitions"]["0"].values()} == {2}
+    (first, *_) = sorted((data / "node-2" / "orders-0").glob("*.log"))
+    content = bytearray(first.read_bytes())
+    content[-1] ^= 1
+    first.write_bytes(content)
+    damaged = replog("topics", "compact", data, "orders")
+    assert damaged.code == 4
+    assert "partition 0 on node 2 was not compacted: " in damaged.out
+
+
 def test_a_folder_with_the_name_of_a_command_is_listed(
     replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only a second word that is no option makes it a command."""
     monkeypatch.chdir(tmp_path)
-    for name in ("create", "config", "delete"):
+    for name in ("create", "config", "compact", "delete"):
         with pyreplog.open_log(name) as log:
             log.append(b"x")
         for words in ((name,), (name, "--json"), ("--json", name), (f"./{name}",)):
@@ -83,6 +107,8 @@ def test_a_folder_with_the_name_of_a_command_is_listed(
         (("create", "__new"), "internal"),
         (("delete", "order"), "did you mean 'orders'"),
         (("delete", "__orders"), "internal"),
+        (("compact", "order"), "did you mean 'orders'"),
+        (("compact", "orders"), "alter_config('orders', {'cleanup.policy': 'compact'})"),
     ],
 )
 def test_refusals(replog: Replog, data: Path, words: tuple[str, ...], hint: str) -> None:
@@ -97,7 +123,7 @@ def test_refusals(replog: Replog, data: Path, words: tuple[str, ...], hint: str)
     assert replog("topics", data).out.count("orders") == 1
 
 
-@pytest.mark.parametrize("verb", ["create", "config", "delete"])
+@pytest.mark.parametrize("verb", ["create", "config", "compact", "delete"])
 def test_only_a_cluster_has_topics(replog: Replog, tmp_path: Path, verb: str) -> None:
     """A lone log, an empty folder and a missing one are refused with what helps there; none becomes a cluster."""
     with pyreplog.open_log(tmp_path / "lone") as log:
@@ -122,6 +148,7 @@ def test_a_cluster_that_runs_is_changed_by_its_program(replog: Replog, data: Pat
         for words, call in (
             (("create", data, "new"), "cluster.admin.create_topic('new')"),
             (("config", data, "orders", "retention.ms=1"), "cluster.admin.alter_config('orders', "),
+            (("compact", data, "orders"), "cluster.admin.compact('orders')"),
             (("delete", data, "orders"), "cluster.admin.delete_topic('orders')"),
         ):
             done = replog("topics", *words)
