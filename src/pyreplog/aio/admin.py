@@ -12,12 +12,14 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
 from pyreplog.runtime import (
     ClusterDescription,
+    ElectedLeader,
     GrownTopic,
     ListedPartition,
     ListedState,
     NewTopic,
     PartitionReassignment,
     Placement,
+    RecoveredPartition,
     TopicDescription,
 )
 from pyreplog.values import QuorumInfo, TopicCompaction, TopicPartition
@@ -153,12 +155,19 @@ class Admin:
 
     async def elect_leaders(
         self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False
-    ) -> dict[int, str | None]:
+    ) -> dict[int, ElectedLeader]:
         """Have the preferred leaders lead again; return what each election lost.
 
         See :meth:`pyreplog.Admin.elect_leaders`.
         """
         return await self._calls.read(self._admin.elect_leaders, topic, partitions, unclean=unclean)
+
+    async def recover_partition(
+        self, topic: str, partition: int, *, dry_run: bool = False, timeout: float | None = 10.0
+    ) -> RecoveredPartition:
+        """Give a partition without a leader the best leader that is left. See
+        :meth:`pyreplog.Admin.recover_partition`."""
+        return await self._calls.read(self._admin.recover_partition, topic, partition, dry_run=dry_run, timeout=timeout)
 
     def __repr__(self) -> str:
         return repr(self._admin).replace("pyreplog.", "pyreplog.aio.", 1)

@@ -278,7 +278,7 @@ class Admin:
         topics = [DescribeQuorumTopic(METADATA_TOPIC, [DescribeQuorumPartition(0)])]
         return self._ask("description of the quorum", DescribeQuorumRequest(topics), retriable=True)
 
-    def elect_leaders(self, topic: str, partitions: Sequence[int], *, unclean: bool) -> Answer:
+    def elect_leaders(self, topic: str, partitions: Sequence[int], *, unclean: bool, dry_run: bool = False) -> Answer:
         """Elect the preferred leaders or, with ``unclean``, the longest logs of leaderless
         partitions.
 
@@ -286,8 +286,8 @@ class Admin:
         ``error_message`` of its results names the records that an unclean election lost.
         """
         kind = ELECT_UNCLEAN if unclean else ELECT_PREFERRED
-        body = ElectLeadersRequest(kind, [ElectLeadersTopic(topic, list(partitions))], self._timeout_ms)
-        return self._ask(f"election of leaders of {topic!r}", body, retriable=False)
+        body = ElectLeadersRequest(kind, [ElectLeadersTopic(topic, list(partitions))], self._timeout_ms, dry_run)
+        return self._ask(f"election of leaders of {topic!r}", body, retriable=dry_run)
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> Answer:
         """Delete the records below these offsets on every live replica.

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pyreplog.controller.image import PartitionImage, PartitionKey, ReplicaEnd
-from pyreplog.wire import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord, SuspectReplica
+from pyreplog.wire import NO_LEADER, NO_LEADER_CHANGE, LostOffsets, PartitionChangeRecord, SuspectReplica
 
 __all__ = [
     "MISSING",
@@ -85,6 +85,13 @@ class UncleanElection(NamedTuple):
     leader_epoch: int
     start: int
     end: int
+
+    def lost(self) -> list[LostOffsets]:
+        """Return the offsets that are given up. Behind the known ends of absent copies there may be
+        more."""
+        if self.end < 0:
+            return [LostOffsets(self.start, -1, certain=False)]
+        return [LostOffsets(self.start, self.end, certain=True), LostOffsets(self.end, -1, certain=False)]
 
     def __str__(self) -> str:
         lost = (

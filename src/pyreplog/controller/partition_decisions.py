@@ -133,11 +133,11 @@ class PartitionDecisions:
     def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
         return check_proposal(self.image, sender, key, proposal)
 
-    def elect_uncleanly(self, topic: str, partition: int) -> UncleanElection | None:
+    def elect_uncleanly(self, topic: str, partition: int, *, dry_run: bool = False) -> UncleanElection | None:
         """Elect the live replica with the longest log, even if acknowledged records are lost.
 
         Only a person may ask for this. Return None if no replica is up or the partition has a
-        leader.
+        leader. ``dry_run``: change nothing.
         """
         key = (self.image.topic_ids.get(topic, ""), partition)
         before = self.image.partition(key)
@@ -147,7 +147,8 @@ class PartitionDecisions:
         after = elect_longest(before, ends, self._active)
         if after is None:
             return None
-        self._change(key, before, after)
+        if not dry_run:
+            self._change(key, before, after)
         start = ends[after.leader].end_offset
         end = max((ends[member].end_offset for member in before.replicas if not self._active(member)), default=-1)
         return UncleanElection(after.leader, before.leader_epoch + 1, start, end if end > start else -1)

@@ -68,12 +68,11 @@ class RequestedElections:
         for name, keys in self._keys(body).items():
             parts = []
             for key in keys:
-                code, about = (
-                    self._elect_uncleanly(name, key)
+                parts.append(
+                    self._elect_uncleanly(name, key, dry_run=body.dry_run)
                     if body.election_type == ELECT_UNCLEAN
-                    else (self._controller.elect_preferred(key), None)
+                    else self._elect_preferred(key)
                 )
-                parts.append(ElectLeadersPartitionResult(key[1], code, about))
             results.append(ElectLeadersResult(name, parts))
         return ElectLeadersResponse(results)
 
@@ -93,11 +92,29 @@ class RequestedElections:
             for one in body.topic_partitions
         }
 
-    def _elect_uncleanly(self, name: str, key: PartitionKey) -> tuple[ErrorCode, str | None]:
+    def _elect_preferred(self, key: PartitionKey) -> ElectLeadersPartitionResult:
+        code = self._controller.elect_preferred(key)
         partition = self._controller.image.partition(key)
         if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+            return ElectLeadersPartitionResult(key[1], code)
+        return ElectLeadersPartitionResult(
+            key[1], code, leader_id=partition.leader, leader_epoch=partition.leader_epoch
+        )
+
+    def _elect_uncleanly(self, name: str, key: PartitionKey, *, dry_run: bool) -> ElectLeadersPartitionResult:
+        partition = self._controller.image.partition(key)
+        if partition is None:
+            return ElectLeadersPartitionResult(key[1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition.leader != NO_LEADER:
-            return ErrorCode.ELECTION_NOT_NEEDED, None
-        done = self._controller.elect_uncleanly(name, key[1])
-        return (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, None) if done is None else (ErrorCode.NONE, str(done))
+            return ElectLeadersPartitionResult(
+                key[1],
+                ErrorCode.ELECTION_NOT_NEEDED,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+            )
+        done = self._controller.elect_uncleanly(name, key[1], dry_run=dry_run)
+        if done is None:
+            return ElectLeadersPartitionResult(key[1], ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+        return ElectLeadersPartitionResult(
+            key[1], 0, str(done), leader_id=done.leader, leader_epoch=done.leader_epoch, lost=done.lost()
+        )

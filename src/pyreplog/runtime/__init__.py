@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.reassignments import PartitionReassignment, ReassignmentHandle
     from pyreplog.runtime.record_handling import Handling, check_handler
+    from pyreplog.runtime.recovered_partitions import ElectedLeader, LostRange, RecoveredPartition
     from pyreplog.runtime.replay_notes import ReplayNotes, Target
     from pyreplog.runtime.send_functions import Partitioner, SendExtras, Serializer
     from pyreplog.runtime.several import scan
@@ -108,6 +109,9 @@ __all__ = [
     "TopicDescription",
     "LaggingReplica",
     "ListedState",
+    "ElectedLeader",
+    "LostRange",
+    "RecoveredPartition",
     "ListedPartition",
     "StoredCluster",
     "StoredNode",
@@ -178,6 +182,7 @@ __getattr__, __dir__ = lazy_door(
         ".several": ["scan"],
         ".spool_applier": ["apply_offline", "make_unowned"],
         ".table": ["ClusterTable", "Table"],
+        ".recovered_partitions": ["ElectedLeader", "LostRange", "RecoveredPartition"],
         ".stored_cluster": ["StoredCluster", "StoredNode", "StoredPartition", "StoredReplica", "StoredState"],
         ".subscription": ["place_of", "topics_of"],
     },

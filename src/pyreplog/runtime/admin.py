@@ -11,6 +11,7 @@ from pyreplog.config import (
     INT32_MAX,
     INT64_MAX,
     check_flag,
+    check_seconds,
     whole,
 )
 from pyreplog.errors import (
@@ -33,6 +34,7 @@ from pyreplog.runtime.key_check import KeyCheck
 from pyreplog.runtime.listed_partitions import ListedPartition, ListedState, filter_of, listed_partitions
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.reassignments import Reassignments
+from pyreplog.runtime.recovered_partitions import ElectedLeader, RecoveredPartition, elected
 from pyreplog.runtime.topic_changes import TopicChanges
 from pyreplog.runtime.topic_compactor import TopicCompactor
 from pyreplog.values import QuorumInfo
@@ -165,13 +167,13 @@ class Admin(TopicChanges, Reassignments, Growth, ClientFace[Machine]):
 
     def elect_leaders(
         self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False
-    ) -> dict[int, str | None]:
+    ) -> dict[int, ElectedLeader]:
         """Elect the preferred leaders (the first replicas) again. ``unclean``: if a partition has no leader because no
         live replica is known to have all records, elect the live replica with the longest log: **acknowledged records
         may be lost**.
 
-        Returns a text for each partition that had an election: from which offset on records may be lost, or None (no
-        loss). Partitions that needed no election are left out. Raises PreferredLeaderNotAvailableError,
+        Returns the new leader of each partition that had an election, its epoch, and the offsets that are lost or may
+        be. Partitions that needed no election are left out. Raises PreferredLeaderNotAvailableError,
         EligibleLeadersNotAvailableError, UnknownTopicError.
         """
         check_name(topic)
@@ -180,19 +182,54 @@ class Admin(TopicChanges, Reassignments, Growth, ClientFace[Machine]):
             raise ConfigError(f"partitions is {partitions!r}; it must be a list of numbers, such as [0]")
         numbers = [whole("a partition", number, 0, INT32_MAX) for number in partitions]
         self._await_nodes(None)
+        return self._elect(topic, numbers, unclean=unclean)
+
+    def _elect(
+        self, topic: str, numbers: Sequence[int], *, unclean: bool, dry_run: bool = False
+    ) -> dict[int, ElectedLeader]:
         answer: ElectLeadersResponse = self._answer(
-            lambda machine: machine.elect_leaders(topic, numbers, unclean=unclean)
+            lambda machine: machine.elect_leaders(topic, numbers, unclean=unclean, dry_run=dry_run)
         )
-        elected: dict[int, str | None] = {}
+        found: dict[int, ElectedLeader] = {}
         for result in answer.replica_election_results:
             for part in result.partition_result:
                 if part.error_code == NO_ERROR:
-                    elected[part.partition_id] = part.error_message
+                    found[part.partition_id] = elected(part)
                 elif part.error_code == UnknownTopicError.code:
                     raise self._unknown(topic, numbers)
                 elif part.error_code != ErrorCode.ELECTION_NOT_NEEDED:
                     raise cluster_error(part.error_code, f"{topic}-{part.partition_id}")
-        return elected
+        return found
+
+    def recover_partition(
+        self, topic: str, partition: int, *, dry_run: bool = False, timeout: float | None = 10.0
+    ) -> RecoveredPartition:
+        """Give a partition without a leader the best leader that is left: **acknowledged records may be lost**.
+
+        Waits up to ``timeout`` seconds (None: for ever) for the nodes with a copy that are down, because one of them
+        may need no loss. Then the live copy with the highest leader epoch and end leads. Returns the leader, its epoch,
+        the offsets that are lost or may be (none if the partition has a leader), and the nodes that were missing.
+        ``dry_run``: only say what would happen. Raises EligibleLeadersNotAvailableError if no node with a copy is up,
+        UnknownTopicError.
+        """
+        check_name(topic)
+        check_flag("dry_run", dry_run)
+        number = whole("partition", partition, 0, INT32_MAX)
+        patience = check_seconds("timeout", timeout)
+        described = self.describe(topic)
+        if number >= len(described.partitions):
+            raise self._unknown(topic, [number])
+        replicas = described.partitions[number].replicas
+        controller = self._nodes.controller
+        self._driver.wait_until(
+            lambda: controller.leader_of(topic, number) >= 0 or not self._nodes.down_of(replicas), patience
+        )
+        missing = tuple(self._driver.run_exclusively(lambda: self._nodes.down_of(replicas)))
+        found = self._elect(topic, [number], unclean=True, dry_run=dry_run).get(number)
+        if found is None:  # it has a leader
+            now = self.describe(topic).partitions[number]
+            return RecoveredPartition(number, now.leader, now.leader_epoch, (), missing, is_done=True)
+        return RecoveredPartition(number, found.leader, found.leader_epoch, found.lost, missing, is_done=not dry_run)
 
     def _unknown(self, topic: str, numbers: Iterable[int]) -> UnknownTopicError:
         """Return the error for a call that names an unknown topic, or unknown partitions of a topic."""

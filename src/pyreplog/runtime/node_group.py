@@ -232,6 +232,11 @@ class NodeGroup:
             node.node_id: error for node in self.nodes if node.ready and (error := node._refused(topic)) is not None
         }
 
+    def down_of(self, numbers: Sequence[int]) -> list[int]:
+        """Return which of these nodes do not serve. REQUIRES that no machine runs."""
+        up = {node.node_id for node in self.nodes if node.ready and node.failure is None}
+        return [number for number in numbers if number not in up]
+
     def are_known(self) -> bool:
         """Return whether the controller knows which nodes are alive, or none is. REQUIRES that no
         machine runs.

@@ -68,6 +68,7 @@ __all__ = [
     "MetadataResponseBroker",
     "MetadataResponsePartition",
     "MetadataResponseTopic",
+    "LostOffsets",
     "OutOfSyncReplica",
     "PartitionFilter",
     "UpdateFeaturesRequest",
@@ -620,21 +621,37 @@ class ElectLeadersTopic:
 
 @dataclass(slots=True)
 class ElectLeadersRequest:
-    """Have leaders elected. ``topic_partitions`` None: all partitions."""
+    """Have leaders elected. ``topic_partitions`` None: all partitions. ``dry_run`` (ours): an unclean
+    election is only worked out, and changes nothing."""
 
     election_type: int
     topic_partitions: Sequence[ElectLeadersTopic] | None
     timeout_ms: int = 60000
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class LostOffsets:
+    """Ours: offsets that an unclean election gave up, from ``start`` to ``end`` (exclusive; -1: without an end).
+    ``certain``: an absent copy is known to have records there."""
+
+    start: int
+    end: int
+    certain: bool
 
 
 @dataclass(slots=True)
 class ElectLeadersPartitionResult:
     """Kafka's ``PartitionResult`` of this message. After an unclean election ``error_message``
-    names the lost records."""
+    names the lost records, and ``lost`` (ours) has them; ``leader_id`` and ``leader_epoch`` (ours): after the
+    election."""
 
     partition_id: int
     error_code: int = 0
     error_message: str | None = None
+    leader_id: int = -1
+    leader_epoch: int = -1
+    lost: Sequence[LostOffsets] = ()
 
 
 @dataclass(slots=True)

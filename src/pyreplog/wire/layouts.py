@@ -235,11 +235,17 @@ LAYOUTS: Final = {
     "IncrementalAlterConfigsResponse": "throttle_time_ms:int32 responses:[AlterConfigsResourceResponse]",
     "AlterConfigsResourceResponse": ("error_code:int16 error_message:?string resource_type:int8 resource_name:string"),
     # ElectLeaders
-    "ElectLeadersRequest": "election_type:int8 topic_partitions:?[ElectLeadersTopic] timeout_ms:int32",
+    "ElectLeadersRequest": (
+        "election_type:int8 topic_partitions:?[ElectLeadersTopic] timeout_ms:int32 dry_run:bool@10060"
+    ),
     "ElectLeadersTopic": "topic:string partitions:[int32]",
     "ElectLeadersResponse": "throttle_time_ms:int32 error_code:int16 replica_election_results:[ElectLeadersResult]",
     "ElectLeadersResult": "topic:string partition_result:[ElectLeadersPartitionResult]",
-    "ElectLeadersPartitionResult": "partition_id:int32 error_code:int16 error_message:?string",
+    "ElectLeadersPartitionResult": (
+        "partition_id:int32 error_code:int16 error_message:?string leader_id:int32@10057 leader_epoch:int32@10058"
+        " lost:[LostOffsets]@10059"
+    ),
+    "LostOffsets": "start:int64 end:int64 certain:bool",
     # AlterPartition
     "AlterPartitionRequest": "broker_id:int32 broker_epoch:int64 topics:[AlterPartitionTopic]",
     "AlterPartitionTopic": "topic_id:uuid partitions:[AlterPartitionData]",

@@ -160,9 +160,8 @@ def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:
         leader.kill()
         others[0].restart()
         assert cluster.admin.describe("t").partitions[0].leader == -1
-        text = cluster.admin.elect_leaders("t", unclean=True)[0]
-        assert text is not None
-        assert "all records from offset 1 on are lost" in text
+        done = cluster.admin.elect_leaders("t", unclean=True)[0]
+        assert str(done).endswith("; all records from offset 1 on may be lost")
         assert cluster.admin.elect_leaders("t", unclean=True) == {}, "not needed"
         with cluster.producer() as producer:
             assert producer.send("t", b"new").result(10).offset == 1

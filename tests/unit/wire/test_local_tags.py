@@ -14,7 +14,11 @@ from pyreplog.wire import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsTopic,
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
     LagReason,
+    LostOffsets,
     OutOfSyncReplica,
     PartitionFilter,
     ReplicaLag,
@@ -39,6 +43,22 @@ CASES: list[tuple[Any, str]] = [
         "000000000000" + "010000" + "01c84e0400000006",
     ),
     (DescribeTopicPartitionsRequest(["t"], state=PartitionFilter.OFFLINE), "0202740000" + "0007d0ff" + "01c34e0104"),
+    (
+        ElectLeadersRequest(1, [ElectLeadersTopic("t", [0])], dry_run=True),
+        "01020274020000000000" + "0000ea60" + "01cc4e0101",
+    ),
+    (
+        ElectLeadersPartitionResult(
+            3, leader_id=2, leader_epoch=5, lost=[LostOffsets(7, 9, certain=True), LostOffsets(9, -1, certain=False)]
+        ),
+        "00000003000000"
+        "03c94e0400000002ca4e0400000005cb4e2503"
+        + "00000000000000070000000000000009"
+        + "0100"
+        + "0000000000000009"
+        + "f" * 16
+        + "0000",
+    ),
     (
         DescribeTopicPartitionsResponse(
             [
