@@ -359,6 +359,10 @@ class ReaderAdmin(Admin):
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it deletes no records")
 
+    def compact(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it compacts no topics")
+
     def recover_partition(self, *args: object, **settings: object) -> NoReturn:
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it elects no leaders")
