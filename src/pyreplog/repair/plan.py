@@ -107,7 +107,7 @@ class PartitionPlan:
         """Where the repaired log begins. It stays if compaction removed the first records."""
         first = self.pieces[0].base_offset if self.pieces else 0
         if not any(lost.start < first for lost in self.lost):
-            first = min(first, self.first_base)
+            first = 0 if self.state.dense else min(first, self.first_base)
         return max(first, self.state.start_offset)
 
     @property
@@ -541,12 +541,22 @@ def _cut_behind_gaps(plan: PartitionPlan) -> None:
 
 
 def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
-    """Fill what ``plan`` lost with the batches of ``other`` that lie wholly within it."""
-    if not plan.lost:
-        return
+    """Fill the ranges that ``plan`` lost, or does not know, with the batches of ``other`` that lie wholly within them.
+    Offsets that compaction removed from ``other`` are not lost."""
+    lost, taken = _filled(plan, other, plan.lost)
+    unknown, also_taken = _filled(plan, other, plan.unknown)
+    plan.lost, plan.unknown = lost, unknown
+    if taken or also_taken:
+        plan.pieces = sorted([*plan.pieces, *taken, *also_taken])
+
+
+def _filled(
+    plan: PartitionPlan, other: PartitionPlan, ranges: Sequence[Range]
+) -> tuple[list[Range], list[RecoveredBatch]]:
+    """Return the parts of ``ranges`` that ``other`` does not fill, and its batches in the others."""
     left: list[Range] = []
     taken: list[RecoveredBatch] = []
-    for lost in plan.lost:
+    for lost in ranges:
         at = lost.start
         around = _epochs_around(plan, lost)
         for piece in other.pieces:
@@ -564,9 +574,8 @@ def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
             at = piece.next_offset
         if at < lost.end:
             left.append(Range(at, lost.end, lost.about))
-    plan.lost = [Range(*part, lost.about) for lost in left for part in other.state.outside_gaps(lost.start, lost.end)]
-    if taken:
-        plan.pieces = sorted([*plan.pieces, *taken])
+    parts = ((part, lost.about) for lost in left for part in other.state.outside_gaps(lost.start, lost.end))
+    return [Range(*part, about) for part, about in parts], taken
 
 
 def _epochs_around(plan: PartitionPlan, lost: Range) -> set[int]:

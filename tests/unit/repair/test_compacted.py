@@ -145,6 +145,35 @@ def test_a_missing_segment_is_lost_without_its_gaps() -> None:
     assert found[KEY] == tuple(one for one in whole if one[0] >= 96)
 
 
+@pytest.mark.parametrize("damage", ["batch", "gaps", "segment"])
+def test_another_replica_says_what_compaction_removed(damage: str) -> None:
+    """It has the batches that one replica lost; an offset that it has not either, because of compaction, is neither
+    lost nor unknown."""
+    source, disk = golden("compacted").disk, SimDisk(Random(1))
+    for number in ("1", "2"):
+        for path in files(source):
+            target = f"{ROOT}/node-{number}/{path.removeprefix(ROOT + '/')}"
+            disk.make_directory(target.rpartition("/")[0])
+            file = disk.create(target)
+            content = source.open(path).read_at(0, 1 << 20).tobytes()
+            file.write_at(0, [content.replace(b"node.id=0", b"node.id=" + number.encode())])
+            file.close()
+    for node in ("node-1", "node-2"):
+        hurt = disk.snapshot()
+        folder = f"{ROOT}/{node}/t-0"
+        match damage:
+            case "batch":
+                hurt.flip(f"{folder}/{0:020}.log", 100)
+            case "gaps":
+                hurt.flip(f"{folder}/{0:020}.gaps", 30)
+            case "segment":
+                for suffix in ("log", "gaps"):
+                    hurt.remove(f"{folder}/{0:020}.{suffix}")
+        plan, found = repaired(hurt)
+        assert (plan.lost, plan.unknown, plan.start_offset) == ([], [], 0), node
+        assert found[KEY] == golden("compacted").full[KEY]
+
+
 def test_a_lost_batch_is_no_gap_that_anything_may_widen() -> None:
     """The repaired log is exact again: a batch that it loses later is found."""
     disk = sound()

@@ -159,3 +159,26 @@ def test_a_queue_and_a_table(opened: tuple[Any, dict[int, pyreplog.Record], Path
     with log.table(store=path / "table") as table:
         assert dict(table.items()) == {key: value for key, value in newest.items() if value is not None}
         assert table.offset == log.end_offset
+
+
+def test_a_follower_beside_a_compacting_writer(tmp_path: Path) -> None:
+    """In the middle of segments that are replaced, in a gap that grows, and at the end: it goes on, in order, and
+    sees the newest record of each key."""
+    with pyreplog.open_log(tmp_path, topic="t", config=CONFIG, durability="os") as log:
+        for number in range(200):
+            log.append(b"%d" % number, key=b"k%d" % (number % 8))
+        with pyreplog.open_log(tmp_path, "r", topic="t") as reader:
+            follower = reader.follow(0)
+            seen = [next(follower).offset for _ in range(20)]
+            for _ in range(4):
+                log.compact()
+                while seen[-1] < log.end_offset - 1:
+                    seen.append(next(follower).offset)
+                newest = {record.offset for record in log.read(0)}
+                assert newest <= set(seen)
+                for number in range(30):
+                    log.append(b"%d" % number, key=b"k%d" % (number % 8))
+                seen.append(next(follower).offset)
+            assert seen == sorted(set(seen))
+            assert reader.seek(100) == 100
+            assert [record.offset for record in reader] == [record.offset for record in log.read(100)]
