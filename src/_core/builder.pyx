@@ -393,6 +393,7 @@ cdef class BatchBuilder:
     cdef bint busy                   # inside `extend` or `finish`, which may run Python code
     cdef object outcome              # outcome of the batch for `gather`; None: not begun
     cdef list timestamps             # timestamps of its records
+    cdef Py_ssize_t stamps_before    # their number before its first record
     cdef Py_ssize_t size_limit       # bytes at which `gather` calls the batch full
     cdef wall_clock wall
     # The last time that `gather` read, also as an object, because many records share a millisecond.
@@ -442,6 +443,16 @@ cdef class BatchBuilder:
         self.reset()
         self.size_limit = size_limit
         self.timestamps = timestamps
+        self.stamps_before = PyList_GET_SIZE(timestamps)
+        self.outcome = outcome
+
+    def resume(self, outcome not None, list timestamps not None, size_limit):
+        """Have ``gather`` add records to the present batch, until it is finished or reset. The arguments are those of
+        :meth:`begin`; ``timestamps`` has one for each record so far. If that ever differs, ``gather`` takes none."""
+        self._check_open()
+        self.size_limit = size_limit
+        self.timestamps = timestamps
+        self.stamps_before = PyList_GET_SIZE(timestamps) - self.record_count
         self.outcome = outcome
 
     def gather(self, value, key, headers, timestamp, now_ms=None):
@@ -477,6 +488,8 @@ cdef class BatchBuilder:
             return None
         if self.busy:
             raise self._refuse_inside()
+        if PyList_GET_SIZE(self.timestamps) - self.stamps_before != self.record_count:
+            return None
         behind = self._write(_field(value, value_held), _field(key, key_held), pairs, given)
         if behind == NULL or (behind - self.memory.p > self.size_limit and self.record_count > 0):
             return None
@@ -497,6 +510,8 @@ cdef class BatchBuilder:
         cdef uint8_t *p = self.memory.p
         cdef uint8_t *behind
         if outcome is None or self.record_count == 0 or self.busy:
+            return None
+        if PyList_GET_SIZE(self.timestamps) - self.stamps_before != self.record_count:
             return None
         behind = record_write_value(
             p + self.used, p + min(min(self.memory.capacity, self.size_target),

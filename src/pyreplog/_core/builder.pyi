@@ -91,6 +91,7 @@ class BatchBuilder:
         A record that would make it longer than ``size_limit`` bytes is not taken, unless it is the first, which may
         be as large as ``size_max`` allows.
         """
+    def resume(self, outcome: object, timestamps: list[Any], size_limit: int) -> None: ...
     def gather(
         self,
         value: Buffer | None,

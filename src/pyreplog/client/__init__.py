@@ -13,6 +13,7 @@ from pyreplog.client.outcome import BatchResult, Completion, Owner
 from pyreplog.lazy_door import lazy_door
 
 if TYPE_CHECKING:
+    from pyreplog.client.accumulator import PartitionQueue
     from pyreplog.client.admin import Admin, Answer
     from pyreplog.client.batch_forwarder import BatchForwarder
     from pyreplog.client.changes import (
@@ -47,6 +48,7 @@ __all__ = [
     "BatchResult",
     "Owner",
     "Completion",
+    "PartitionQueue",
     "Producer",
     "ProducerConfig",
     "BatchForwarder",
@@ -66,6 +68,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_door(
     __name__,
     {
+        ".accumulator": ["PartitionQueue"],
         ".admin": ["Admin", "Answer"],
         ".changes": [
             "added_voter",

@@ -22,7 +22,7 @@ from pyreplog.client.topic_limits import TopicLimits
 from pyreplog.errors import ClusterError, InvalidRecordError, MessageTooLargeError
 from pyreplog.log import unkeyed_text
 from pyreplog.ports import Buffer, Headers
-from pyreplog.record import BatchBuilder, find_too_large, set_producer
+from pyreplog.record import Ack, BatchBuilder, Gathering, find_too_large, set_producer
 from pyreplog.timestamps import TIMESTAMP_MAX, record_ms
 
 __all__ = ["ProducerBatch", "UnackedBatches", "PartitionQueue", "Sequencer"]
@@ -193,6 +193,7 @@ class PartitionQueue:
         "_needs_keys",
         "_owner",
         "_sequence",
+        "_several_max",
         "_size_max",
         "_stamps",
         "_timeout_ns",
@@ -228,6 +229,7 @@ class PartitionQueue:
         self._owner = owner
         self._ledger = ledger
         self._builder = BatchBuilder(limits.several_max, timestamp_max=TIMESTAMP_MAX)
+        self._several_max = limits.several_max
         self._size_max = max(limits.alone_max, limits.several_max)
         self._needs_keys = limits.needs_keys
         self._timeout_ns = timeout_ms * 1_000_000
@@ -281,6 +283,7 @@ class PartitionQueue:
         """Build the next batches within other limits. The open batch is sealed."""
         self.seal()
         self._builder = BatchBuilder(limits.several_max, timestamp_max=TIMESTAMP_MAX)
+        self._several_max = limits.several_max
         self._size_max = max(limits.alone_max, limits.several_max)
         self._needs_keys = limits.needs_keys
 
@@ -313,7 +316,17 @@ class PartitionQueue:
         if len(stamps) != index:
             self._align(outcome, index)
         stamps.append(timestamp if isinstance(timestamp, int) else record_ms(timestamp))
+        if not self._needs_keys and len(stamps) == index + 1:
+            self._builder.resume(outcome, stamps, self._several_max)
         return outcome, index
+
+    def gathering(self, now_ms: Callable[[], int] | None) -> Callable[..., Ack | None]:
+        """Return a function that adds a record to the open batch as :meth:`append` does, in one call of the core.
+
+        It returns None if that batch was sealed or has no room, and then has added nothing: call :meth:`append`.
+        ``now_ms``: the time of records without one; None: this machine's clock.
+        """
+        return Gathering(self._builder, now_ms, _not_taken).append
 
     def extend(
         self,
@@ -512,6 +525,10 @@ class PartitionQueue:
         self.refused.clear()
         self.ready.clear()
         return given_up
+
+
+def _not_taken(value: object, key: object, headers: object, timestamp: object) -> None:
+    """Stands for the record that the open batch did not take."""
 
 
 def _is_absent(key: Buffer | None) -> bool:

@@ -109,7 +109,7 @@ class Producer:
         self._calls = RequestTracker(transport, clock, address, self.config.request_timeout_ms)
         self._router = Router(self._calls, clock, random, bootstrap)
         self._routes = self._router.topics
-        self._topics: dict[str, TopicQueues] = {}
+        self.topics: dict[str, TopicQueues] = {}
         self._active: dict[tuple[str, int], PartitionQueue] = {}  # with work to do
         self._in_flight: dict[int, int] = {}  # requests by node
         self._ledger = UnackedBatches()
@@ -147,7 +147,7 @@ class Producer:
 
     def limit(self, topic: str) -> None:
         """Build the next batches within the present limits of a topic."""
-        queues = self._topics.get(topic)
+        queues = self.topics.get(topic)
         for queue in () if queues is None else queues.queues:
             queue.limit(self.limits(topic))
 
@@ -252,9 +252,9 @@ class Producer:
     def _queues_of(self, topic: str) -> TopicQueues:
         if self._closed:
             raise ClosedError("the producer is closed")
-        queues = self._topics.get(topic)
+        queues = self.topics.get(topic)
         if queues is None:
-            queues = self._topics[topic] = TopicQueues(topic, self._routes, self._random)
+            queues = self.topics[topic] = TopicQueues(topic, self._routes, self._random)
         count = len(self._routes[topic].leaders)
         if len(queues.queues) != count:
             queues.resize(count, partial(self._new_queue, topic))
@@ -337,7 +337,7 @@ class Producer:
         now = self._now_ns()
         if now >= self._refresh_ns:
             self._refresh_ns = now + self.config.metadata_max_age_ms * 1_000_000
-            for topic in self._topics:
+            for topic in self.topics:
                 self._router.want(topic)
         requests: dict[tuple[int, int], list[tuple[PartitionQueue, ProducerBatch]]] = {}
         retry: int | None = None

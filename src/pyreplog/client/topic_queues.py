@@ -63,6 +63,10 @@ class TopicQueues:
             partition = self.sticky() if key is None else self.partition_of(key)
         return self.queue(partition)
 
+    def last_queue(self, partition: int | None) -> PartitionQueue:
+        """Return the queue of ``partition``, which exists; None: of the last record without key and partition."""
+        return self.queues[self._sticky if partition is None else partition]
+
     def partition_of(self, key: Buffer) -> int:
         """Return the partition for a record with this key."""
         if type(key) is bytes:

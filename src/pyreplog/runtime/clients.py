@@ -25,7 +25,7 @@ from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.send_functions import NO_FUNCTIONS, SendFunctions
 from pyreplog.runtime.topic_compactor import TopicCompactor
-from pyreplog.system import is_interruption
+from pyreplog.system import SystemClock, is_interruption
 
 __all__ = ["Clients"]
 
@@ -166,7 +166,8 @@ class Clients:
 
             return machine, self._driver.add(machine, transport, broken)
 
-        producer = Producer(self._driver, self._advice, make, self._end_producer, self._path, functions)
+        now_ms = None if isinstance(self._clock, SystemClock) else self._clock.wall_ms
+        producer = Producer(self._driver, self._advice, make, self._end_producer, self._path, functions, now_ms)
         self._producers[producer] = None
         return producer
 

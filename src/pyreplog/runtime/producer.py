@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, NoReturn, SupportsIndex, TypeVar
+from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias, TypeVar
 
 from pyreplog.arrow import rows_of
-from pyreplog.client import Acks, BatchResult
+from pyreplog.client import Acks, BatchResult, PartitionQueue
 from pyreplog.client import Producer as Machine
 from pyreplog.config import check_callable, check_seconds, listed
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, ReentrantCallError, UnknownTopicError
@@ -28,6 +28,11 @@ from pyreplog.runtime.send_functions import NO_FUNCTIONS, SendExtras, SendFuncti
 __all__ = ["Producer"]
 
 _Item = TypeVar("_Item")
+
+
+_OpenBatch: TypeAlias = tuple[DrivenMachine, PartitionQueue, int, Callable[..., Ack | None]]
+"""A machine, one of its queues, the number of batches that this had sealed, and a function that adds a record to the
+batch that is open since then. Used under the machine's lock."""
 
 
 def _listed(given: Iterable[_Item] | None, name: str) -> Sequence[_Item] | None:
@@ -56,9 +61,11 @@ class Producer(ClientFace[Machine]):
         on_close: Callable[[Producer], None],
         cluster: str,
         functions: SendFunctions = NO_FUNCTIONS,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
         """Called by the cluster only. ``make`` returns the machine and its DrivenMachine. It is called again after a
-        signal handler interrupted the machine half-way; its argument is called with that failure."""
+        signal handler interrupted the machine half-way; its argument is called with that failure. ``now_ms``: the time
+        of records without one; None: this machine's clock."""
         self._driver = driver
         self._advice = advice
         self._make = make
@@ -66,6 +73,9 @@ class Producer(ClientFace[Machine]):
         self._cluster = cluster
         self._known: dict[str, None] = {}
         """The topics that the current machine knows. Emptied before another machine replaces it."""
+        self._open_batches: dict[tuple[str, int | None], _OpenBatch] = {}
+        """The batch that the last :meth:`send` to a partition, or to any (None), left open."""
+        self._now_ms = now_ms
         self._functions = functions
         self._has_functions = functions != NO_FUNCTIONS
         self._deliveries = Deliveries()
@@ -124,15 +134,33 @@ class Producer(ClientFace[Machine]):
             machine, driven = current
             try:
                 with driven.lock.enter():
-                    ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+                    is_usual = partition.__class__ is int or (partition is None and key is None)
+                    batch = self._open_batches.get((topic, partition)) if is_usual else None
+                    added = None
+                    is_open = False
+                    if batch is not None and batch[0] is driven and batch[1].sealed_count == batch[2]:
+                        is_open = True
+                        added = batch[3](value, key=key, headers=headers, timestamp=timestamp)
+                    if added is None:
+                        ack = machine.send(
+                            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+                        )
+                        if is_usual and not is_open:
+                            self._note_open(driven, machine.topics[topic].last_queue(partition), topic, partition)
+                    else:
+                        ack = added
                 break
             except ClosedError:
                 if self._closed or current is self._current:
                     raise
         self._driver.mark_ready(driven)
-        if machine.buffered_size > machine.config.buffer_size_max:
+        if added is None and machine.buffered_size > machine.config.buffer_size_max:
             self._wait_for_room()
         return ack
+
+    def _note_open(self, driven: DrivenMachine, queue: PartitionQueue, topic: str, partition: int | None) -> None:
+        """Let the next records of a partition, or of any (None), go straight to its open batch."""
+        self._open_batches[topic, partition] = driven, queue, queue.sealed_count, queue.gathering(self._now_ms)
 
     def _send_apart(
         self,
@@ -432,6 +460,7 @@ class Producer(ClientFace[Machine]):
         finally:
             self._closed = True
             self._known.clear()
+            self._open_batches.clear()
             self._on_close(self)
             self._ended = True
             if self._deliveries.is_used:
@@ -453,6 +482,7 @@ class Producer(ClientFace[Machine]):
             for topic in list(self._known):
                 following[0].want(topic)
             self._known.clear()
+            self._open_batches.clear()
             self._current = following
 
     def __enter__(self) -> Producer:

@@ -120,7 +120,7 @@ class Keeper(NodeOne):
     @property
     def sequencer(self) -> Sequencer:
         """The producer's."""
-        sequencer = self.producer._topics[TOPIC].queues[0].sequencer
+        sequencer = self.producer.topics[TOPIC].queues[0].sequencer
         assert sequencer is not None
         return sequencer
 

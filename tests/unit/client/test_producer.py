@@ -598,9 +598,9 @@ def test_a_batch_that_was_left_empty() -> None:
     script = Script()
     script.send(b"1")
     script.answer()
-    script.producer._topics[TOPIC].queues[0]._begin(0)
+    script.producer.topics[TOPIC].queues[0]._begin(0)
     assert not script.producer.is_idle
-    script.producer._topics[TOPIC].queues[0].seal()
+    script.producer.topics[TOPIC].queues[0].seal()
     assert script.producer.is_idle
 
 

@@ -662,6 +662,34 @@ def test_gather() -> None:
     ]
 
 
+def test_a_batch_that_was_begun_otherwise_is_gathered_too() -> None:
+    """From ``resume`` on, and until it is finished; never with timestamps that belong to other records."""
+    builder, outcome = BatchBuilder(), Outcome()
+    assert builder.append(b"a", None, (), 7)
+    assert builder.gather(b"b", None, (), 8) is None
+    builder.resume(outcome, [7], 10_000)
+    builder.resume(outcome, outcome.timestamps, 10_000)
+    assert place(builder.gather(b"b", b"k", (), 8)) == of(outcome, 1)
+    assert builder.append(b"c", None, (), 9)  # and its timestamp is not noted yet
+    assert builder.gather(b"d", None, (), 10) is None
+    assert Gathering(builder, None, lambda *_: None).append(b"d") is None
+    outcome.timestamps.append(9)
+    assert place(builder.gather(b"d", None, (), 10)) == of(outcome, 3)
+    assert builder.gather(bytes(10_000), None, (), 10) is None
+    records = RecordBatch(builder.finish()).records()
+    assert [(r.value, r.key, r.timestamp) for r in records] == [
+        (b"a", None, 7),
+        (b"b", b"k", 8),
+        (b"c", None, 9),
+        (b"d", None, 10),
+    ]
+    assert builder.gather(b"e", None, (), 8) is None
+    with pytest.raises(ValueError, match="finished"):
+        builder.resume(outcome, outcome.timestamps, 10_000)
+    builder.reset()
+    assert builder.gather(b"e", None, (), 8) is None
+
+
 def test_each_record_has_the_millisecond_it_was_given_in() -> None:
     """The clock is not asked for each record, and nobody can tell: hundreds of times a millisecond ends between two
     of these."""

@@ -4,6 +4,8 @@ machine takes over."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,60 @@ import pytest
 
 import pyreplog
 from pyreplog.client import BatchResult, ProducerConfig
+from pyreplog.errors import ClosedError, ConfigError
 from tests.unit.runtime.frozen_driver import still
+
+NOW_S = 1_790_000_000
+
+
+@pytest.mark.parametrize("config", [{}, {"cleanup.policy": "compact"}])
+def test_every_way_into_the_open_batch_is_the_same(cluster: pyreplog.Cluster, config: dict[str, str]) -> None:
+    """Records with and without partition, key, headers and time, alone and many at once, over many batches: each Ack
+    tells where the record is, and it is there with all that was sent. Several producers do not disturb one another."""
+    chance = Random(1)
+    cluster.admin.create_topic("events", partitions=2, replication_factor=3, config={"durability": "os", **config})
+    sent: list[tuple[Any, dict[str, Any]]] = []
+    with cluster.producer(batch_size_max=500) as one, cluster.producer(batch_size_max=2000) as other:
+        for number in range(600):
+            producer = chance.choice((one, one, other))
+            record: dict[str, Any] = {
+                "value": chance.choice((b"%d" % number, bytearray(b"%d" % number), None, bytes(200))),
+                "key": b"k%d" % chance.randrange(5) if config or chance.random() < 0.3 else None,
+                "headers": chance.choice(((), (), [("h", b"%d" % number)])),
+                "timestamp": chance.choice((None, NOW_S * 1000 + number, datetime.fromtimestamp(NOW_S - number, UTC))),
+            }
+            partition = chance.choice((0, 0, 1, None))
+            if chance.random() < 0.1:
+                names = [name for name in ("key", "timestamp") if record[name] is not None]
+                lists: dict[str, Any] = {f"{name}s": [record[name]] * 2 for name in names}
+                values = [record["value"]] * 2
+                many = producer.send_many(
+                    "events", values, partition=partition, headers=[record["headers"]] * 2, **lists
+                )
+                sent += [(many[0], record), (many[1], record)]
+            else:
+                sent.append((producer.send("events", partition=partition, **record), record))
+            if chance.random() < 0.05:
+                producer.flush(20)
+        with pytest.raises(ConfigError):
+            one.send("events", b"x", key=b"k", partition=True)
+    with pytest.raises(ClosedError):
+        one.send("events", b"x", key=b"k", partition=0)
+    with cluster.consumer("events") as consumer:
+        found: dict[tuple[int, int], pyreplog.Record] = {}
+        while len(found) < len(sent):
+            polled = consumer.poll(20)
+            assert polled
+            found |= {(record.partition, record.offset): record for record in polled}
+    for ack, record in sent:
+        metadata = ack.result(0)
+        there = found[metadata.partition, metadata.offset]
+        value, key, timestamp = record["value"], record["key"], record["timestamp"]
+        assert (there.value, there.key) == (None if value is None else bytes(value), key)
+        assert list(there.headers) == list(record["headers"])
+        assert there.timestamp == metadata.timestamp
+        if timestamp is not None:
+            assert there.timestamp == (timestamp if isinstance(timestamp, int) else timestamp.timestamp() * 1000)
 
 
 @pytest.mark.parametrize("way", ["send", "send_many"])
