@@ -2,7 +2,7 @@
 
 SQLite's queue takes a job with one UPDATE and settles it with one DELETE, each in a transaction, as such queues do. In
 hundreds it takes and settles as many in one transaction each. The limit is the write of the same number of bytes: two
-``pwrite`` for each record (``sync``: and one ``fdatasync``).
+``pwrite`` for each record (``sync``: and one ``fdatasync``, which sixteen threads share).
 """
 
 from __future__ import annotations
@@ -137,6 +137,23 @@ def bare(folder: Path, count: int, *, is_sync: bool) -> Peer:
     return Peer(name, write, 0.0, is_limit=True)
 
 
+def bare_in_crowds(folder: Path, count: int) -> Peer:
+    """The writes of the same entries, and one sync for as many records as there are threads."""
+    entry = b"x" * ENTRY_SIZE
+
+    def write() -> None:
+        file = os.open(folder / "crowds", os.O_RDWR | os.O_CREAT)
+        os.pwrite(file, bytes(1 << 18), 0)
+        for first in range(0, count, THREADS):
+            for number in range(first, first + THREADS):
+                os.pwrite(file, entry, 2 * ENTRY_SIZE * number)
+                os.pwrite(file, entry, 2 * ENTRY_SIZE * number + ENTRY_SIZE)
+            os.fdatasync(file)
+        os.close(file)
+
+    return Peer(f"two pwrite for each record, one fdatasync for {THREADS}", write, 0.0, is_limit=True)
+
+
 @pytest.mark.parametrize("durability", ["os", "sync"])
 def test_one_at_a_time(duel: Duel, tmp_path: Path, durability: str) -> None:
     """One worker receives and accepts single records."""
@@ -192,7 +209,10 @@ def test_sixteen_threads_synced(duel: Duel, tmp_path: Path) -> None:
     count = 480
     ours = Ours(tmp_path, count, "sync")
     table = Table(tmp_path / "sql", count, "FULL")
-    peers = [Peer("a table of SQLite, WAL, FULL", table.in_threads, 40.0, table.open, table.close)]
+    peers = [
+        bare_in_crowds(tmp_path, count),
+        Peer("a table of SQLite, WAL, FULL", table.in_threads, 40.0, table.open, table.close),
+    ]
     duel(
         "queue, 16 threads, sync",
         lambda: run_threads(lambda: drain(ours)),

@@ -24,6 +24,7 @@ BATCH_SIZE = 64 << 10
 BATCH_COUNT = 300
 IN_FLIGHT = 16
 ONE_BY_ONE_COUNT = 3000
+SENDS = 100_000
 
 # Recorded, not run here: three brokers (Kafka 4.1, RF 3, acks=all, page cache) on one machine of
 # this kind, confluent-kafka as the client.
@@ -166,6 +167,73 @@ def test_throughput(duel: Duel, benchmark: Any, tmp_path: Path) -> None:
             "reach": 25.0,
         }
     )
+
+
+def produce(values: list[bytes]) -> list[Peer]:
+    """confluent-kafka's produce() of the same records: into the brokers of SPARK_KAFKA_SERVERS, whose topics must have
+    three replicas, else into three of its own mock brokers, which keep nothing. None if it is not installed."""
+    try:
+        import confluent_kafka  # noqa: PLC0415
+    except ImportError:
+        return []
+    servers = os.environ.get("SPARK_KAFKA_SERVERS", "")
+    settings: dict[str, Any] = {
+        "acks": "all",
+        "queue.buffering.max.messages": 2 * SENDS,
+        "queue.buffering.max.kbytes": 1 << 20,
+        "log_level": 0,
+    }
+    producer = confluent_kafka.Producer(
+        settings | ({"bootstrap.servers": servers} if servers else {"test.mock.num.brokers": 3})
+    )
+    topic = f"bench-send-{os.getpid()}"
+    producer.produce(topic, b"warm")
+    assert producer.flush(30) == 0
+
+    def run() -> None:
+        for value in values:
+            producer.produce(topic, value)
+        assert producer.flush(60) == 0
+
+    where = "brokers" if servers else "mock brokers"
+    return [Peer(f"confluent-kafka produce(), acks=all, {where}", run, 5.0 if servers else None)]
+
+
+def test_send_one_by_one(duel: Duel, tmp_path: Path) -> None:
+    """Records of 100 B, one call each, one thread, until all are acknowledged."""
+    values = payloads(SENDS)
+    nodes = Nodes(tmp_path / "nodes", "os", values[:10])
+    files = fresh_files(tmp_path / "bare", 3)
+
+    def ours() -> None:
+        producer = nodes.producer
+        for value in values:
+            ack = producer.send("events", value, partition=0)
+        ack.result()
+
+    def bare() -> None:
+        descriptors = files()
+        whole = b"".join(values)
+        for position in range(0, len(whole), BATCH_SIZE):
+            for file in descriptors:
+                os.pwrite(file, whole[position : position + BATCH_SIZE], position)
+        for file in descriptors:
+            os.close(file)
+
+    def alone() -> None:
+        with pyreplog.open_log(tmp_path / "alone" / str(next(numbers)), topic="events", durability="os") as log:
+            for value in values:
+                ack = log.append_nowait(value)
+            ack.result()
+
+    numbers = itertools.count()
+    peers = [
+        Peer("b''.join(values) and pwrite, to three files", bare, 0.0, is_limit=True),
+        Peer("append_nowait of one log", alone),
+        *produce(values),
+    ]
+    what = "RF 3, acks=all, os, send one by one, 100 B"
+    duel(what, ours, peers, count=SENDS, prepare=nodes.open, finish=nodes.close)
 
 
 def test_one_at_a_time(benchmark: Any, cluster: pyreplog.Cluster, tmp_path: Path) -> None:
