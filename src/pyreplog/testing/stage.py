@@ -17,9 +17,9 @@ The nodes are 1, 2, 3, ...; node 1 leads first.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.controller import Controller, MetadataImage, PartitionImage, PartitionKey
@@ -78,6 +78,9 @@ class Stage:
     :class:`InvariantBroken`.
     """
 
+    topic_settings: ClassVar[Mapping[str, str]] = {}
+    """More settings of the topic."""
+
     def __init__(
         self,
         count: int = 3,
@@ -122,7 +125,7 @@ class Stage:
             actor = self.machines[node_id] = StageNode(node_id, place)
             self._register(actor)
             self.authority.heartbeat(actor)
-        settings = {"min.insync.replicas": str(min_insync_replicas), "durability": durability}
+        settings = {"min.insync.replicas": str(min_insync_replicas), "durability": durability, **self.topic_settings}
         self.key: PartitionKey = self.authority.create(list(self.machines), settings)
         self.tell()
 

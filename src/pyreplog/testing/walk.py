@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pyreplog.replica import AlterPartitionAnswered, Leader
 from pyreplog.testing.checkers import InvariantBroken
@@ -70,6 +70,8 @@ class Walk:
     returns the stage at the end, or raises :class:`InvariantBroken`. The same seed takes the same steps.
     """
 
+    stage_class: ClassVar[type[Stage]] = Stage
+
     def __init__(
         self, seed: int, variant: str | None = None, *, steps: int = 400, right: bool = False, **settings: Any
     ) -> None:
@@ -80,7 +82,7 @@ class Walk:
         weather: Mapping[str, float] = {}
         if variant is None:
             drawn = {"min_insync_replicas": random.choice([1, 2, 2, 3]), "durability": random.choice(["os", "sync"])}
-            self.stage = Stage(**{**drawn, "replay": replay, **settings})
+            self.stage = self.stage_class(**{**drawn, "replay": replay, **settings})
         else:
             found: Variant = KNOWN_BAD[variant]
             self.stage = found.stage(right=right, replay=replay, **settings)
