@@ -163,7 +163,7 @@ def describe_topics(
 
 def _is_in_state(topic: TopicImage, partition: PartitionImage, state: int) -> bool:
     if state == PartitionFilter.UNDER_REPLICATED:
-        return len(partition.isr) < len(partition.replicas)
+        return partition.is_under_replicated
     if state == PartitionFilter.UNDER_MIN_ISR:
         return len(partition.isr) < effective_min_isr(topic, partition)
     if state == PartitionFilter.AT_MIN_ISR:
@@ -186,6 +186,8 @@ def _description(
         partition_epoch=one.partition_epoch,
         out_of_sync=() if known is None else known.lags.out_of_sync(image, (topic.topic_id, number), one, known.now_ns),
         min_isr=effective_min_isr(topic, one),
+        adding=one.adding,
+        removing=one.removing,
     )
 
 

@@ -152,6 +152,13 @@ class PartitionImage(NamedTuple):
         return len(self.replicas) - len(self.adding)
 
     @property
+    def is_under_replicated(self) -> bool:
+        """Whether a replica is out of sync. One that a reassignment adds does not count before it has caught up."""
+        if len(self.isr) == len(self.replicas):
+            return False
+        return not self.adding or any(one not in self.isr and one not in self.adding for one in self.replicas)
+
+    @property
     def target(self) -> tuple[int, ...]:
         """The replicas after the running reassignment; all of them if there is none."""
         return tuple(one for one in self.replicas if one not in self.removing) if self.removing else self.replicas

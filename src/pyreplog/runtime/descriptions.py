@@ -150,6 +150,8 @@ def description_of(topics: DescribeTopicPartitionsResponse, configs: DescribeCon
                 tuple(entry.isr_nodes),
                 tuple(entry.eligible_leader_replicas or ()),
                 entry.partition_epoch,
+                tuple(entry.adding),
+                tuple(entry.removing),
             )
             for entry in topic.partitions
         ),

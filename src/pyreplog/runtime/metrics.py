@@ -210,7 +210,7 @@ def _of_partitions(found: _Found, image: MetadataImage) -> None:
     """Add the numbers of partitions in each state, and of those that each node leads."""
     conditions: Sequence[tuple[str, Callable[[PartitionImage, int], bool]]] = (
         ("replog_partitions", lambda one, min_isr: True),
-        ("replog_under_replicated_partitions", lambda one, min_isr: len(one.isr) < len(one.replicas)),
+        ("replog_under_replicated_partitions", lambda one, min_isr: one.is_under_replicated),
         ("replog_under_min_isr_partitions", lambda one, min_isr: len(one.isr) < min_isr),
         ("replog_at_min_isr_partitions", lambda one, min_isr: len(one.isr) == min_isr),
         ("replog_offline_partitions", lambda one, min_isr: one.leader == NO_LEADER),

@@ -204,7 +204,7 @@ def _condition(one: PartitionImage, min_isr: int) -> PartitionCondition:
         return "offline"
     if len(one.isr) < min_isr:
         return "under_min_isr"
-    return "under_replicated" if len(one.isr) < len(one.replicas) else "whole"
+    return "under_replicated" if one.is_under_replicated else "whole"
 
 
 def _node(

@@ -470,6 +470,8 @@ class DescribeTopicPartitionsPartition:
     partition_epoch: int = -1
     out_of_sync: Sequence[OutOfSyncReplica] = ()
     min_isr: int = -1
+    adding: Sequence[int] = ()
+    removing: Sequence[int] = ()
 
 
 @dataclass(slots=True)

@@ -148,6 +148,8 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
     ("ElectLeadersPartitionResult", "leader_epoch"): 10058,
     ("ElectLeadersPartitionResult", "lost"): 10059,
     ("ElectLeadersRequest", "dry_run"): 10060,
+    ("DescribeTopicPartitionsPartition", "adding"): 10061,
+    ("DescribeTopicPartitionsPartition", "removing"): 10062,
     ("PartitionData", "tombstone_bound"): 10060,
     ("PartitionData", "dropped_tombstone"): 10061,
     ("FetchPartition", "flushed_offset"): 10062,

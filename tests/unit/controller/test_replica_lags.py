@@ -138,3 +138,17 @@ def test_a_reason_of_newer_software_is_unknown(shrunk: tuple[ControllerSetup, Pa
     setup, key = shrunk
     report(setup, 1, lag_of(setup, key, 3, 99, 5, 0))
     assert out_of_sync(setup) == [OutOfSyncReplica(3, LagReason.UNKNOWN, 5, 0)]
+
+
+def test_a_reassignment_is_described(shrunk: tuple[ControllerSetup, PartitionKey]) -> None:
+    """A replica that is being added is listed as out of sync, and does not make the partition under-replicated."""
+    setup, key = shrunk
+    whole = setup[key]._replace(isr=(1, 2), replicas=(1, 2, 3), adding=(3,))
+    assert not whole.is_under_replicated
+    assert whole._replace(isr=(1,)).is_under_replicated
+    assert not whole._replace(isr=(1, 2, 3), adding=()).is_under_replicated
+    assert whole._replace(adding=()).is_under_replicated
+    setup.image.topics[key[0]].partitions[0] = whole._replace(removing=(1,))
+    (partition,) = described(setup)
+    assert (partition.adding, partition.removing) == ((3,), (1,))
+    assert described(setup, PartitionFilter.UNDER_REPLICATED) == []
