@@ -19,6 +19,7 @@ from pyreplog.runtime import (
     NewTopic,
     PartitionReassignment,
     Placement,
+    RebalancePlan,
     RecoveredPartition,
     TopicDescription,
 )
@@ -112,6 +113,26 @@ class Admin:
     async def remove_nodes(self, node_ids: Iterable[int], *, timeout: float | None = None) -> ClusterDescription:
         """Take nodes out of the cluster. See :meth:`pyreplog.Admin.remove_nodes`."""
         return await self._calls.write(self._admin.remove_nodes, node_ids, timeout=timeout)
+
+    async def cordon(self, node_id: int) -> None:
+        """Give a node no new replicas. See :meth:`pyreplog.Admin.cordon`."""
+        await self._calls.read(self._admin.cordon, node_id)
+
+    async def uncordon(self, node_id: int) -> None:
+        """Let a node get new replicas again. See :meth:`pyreplog.Admin.uncordon`."""
+        await self._calls.read(self._admin.uncordon, node_id)
+
+    async def rebalance(self, dry_run: bool = False, *, timeout: float | None = None) -> RebalancePlan:
+        """Spread the replicas evenly with the fewest moves. See :meth:`pyreplog.Admin.rebalance`."""
+        return await self._calls.read(self._admin.rebalance, dry_run, timeout=timeout)
+
+    async def alter_replication_factor(
+        self, topic: str, replication_factor: int, *, dry_run: bool = False, timeout: float | None = None
+    ) -> RebalancePlan:
+        """Give a topic more or fewer replicas. See :meth:`pyreplog.Admin.alter_replication_factor`."""
+        return await self._calls.read(
+            self._admin.alter_replication_factor, topic, replication_factor, dry_run=dry_run, timeout=timeout
+        )
 
     async def reassign(
         self, replicas: Mapping[TopicPartition, Sequence[int]], *, wait: bool = True, timeout: float | None = None

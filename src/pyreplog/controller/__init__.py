@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from pyreplog.controller.metadata_counts import MetadataCounts
     from pyreplog.controller.placement import place
     from pyreplog.controller.quorum_server import CONTROLLER_PREFIX, QuorumServer, controller_address
+    from pyreplog.controller.rebalance import PlannedTopic, RebalancePlan, ReplicaMove, plan_rebalance
     from pyreplog.controller.rebuild import UNKNOWN, RebuiltMetadata, rebuild_metadata
     from pyreplog.controller.recovery import QuorumRecovery, image_in, recover_quorum
+    from pyreplog.controller.replication_factor import plan_replication_factor
     from pyreplog.controller.requests import Decided
     from pyreplog.controller.state import ControllerState, decode, encode, load, read_state, store
     from pyreplog.controller.stored_metadata import StoredMetadata, read_stored
@@ -99,7 +101,12 @@ __all__ = [
     "load",
     "metadata",
     "new_id",
+    "ReplicaMove",
+    "PlannedTopic",
+    "RebalancePlan",
     "place",
+    "plan_rebalance",
+    "plan_replication_factor",
     "read_state",
     "RebuiltMetadata",
     "UNKNOWN",
@@ -143,6 +150,8 @@ __getattr__, __dir__ = lazy_door(
         ".image_records": ["ImageRecords"],
         ".image_store": ["IMAGE_STORE_NAME"],
         ".placement": ["place"],
+        ".rebalance": ["ReplicaMove", "PlannedTopic", "RebalancePlan", "plan_rebalance"],
+        ".replication_factor": ["plan_replication_factor"],
         ".rebuild": ["UNKNOWN", "RebuiltMetadata", "rebuild_metadata"],
         ".recovery": ["QuorumRecovery", "image_in", "recover_quorum"],
         ".survivors": ["PossibleLoss"],

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from pyreplog.controller.cheaper_moves import FlowPartition, FlowTopic, cancel_cycles
 from pyreplog.controller.fair_shares import Goal, Share, share_of
 
-__all__ = ["Move", "PlannedTopic", "RebalancePlan", "plan_rebalance"]
+__all__ = ["ReplicaMove", "PlannedTopic", "RebalancePlan", "plan_rebalance"]
 
 EDGES_MAX: Final = 200_000
 """Partitions times nodes, above which a plan is not proved if it misses its lower bound."""
@@ -32,7 +32,7 @@ class PlannedTopic(NamedTuple):
     sizes: Sequence[int]
 
 
-class Move(NamedTuple):
+class ReplicaMove(NamedTuple):
     """One replica that moves. ``source`` None: it is added; ``target`` None: it is removed, and no byte is copied."""
 
     topic: str
@@ -52,7 +52,7 @@ class RebalancePlan:
     than others, with the reason.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[ReplicaMove, ...]
     minimum: int
     notes: tuple[str, ...] = ()
     assignment: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
@@ -346,7 +346,7 @@ class _Planner:
         is_even = not any(topic.is_uneven() for topic in self._topics)
         if count > minimum and is_even and self._cancel(shares, goal):
             minimum = sum(topic.count() for topic in self._topics)
-        moves: list[Move] = []
+        moves: list[ReplicaMove] = []
         for topic, loads, share in zip(self._topics, before, shares, strict=True):
             topic.put_in_order()
             moves += self._moves(topic, loads, totals, share)
@@ -388,7 +388,9 @@ class _Planner:
             return True
         return all(len({self.rack_of[node] for node in one}) >= min(len(one), self.rack_count) for one in topic.before)
 
-    def _moves(self, topic: _TopicMoves, before: Counter[int], totals: Counter[int], share: Share) -> Iterator[Move]:
+    def _moves(
+        self, topic: _TopicMoves, before: Counter[int], totals: Counter[int], share: Share
+    ) -> Iterator[ReplicaMove]:
         name = topic.topic.name
         for number, members in enumerate(topic.replicas):
             old = topic.before[number]
@@ -396,7 +398,7 @@ class _Planner:
             come = [node for node in members if node not in old]
             for source, target in zip(gone, come, strict=True):
                 why = self._why(name, old, source, target, before, totals, share)
-                yield Move(name, number, source, target, topic.topic.sizes[number], why)
+                yield ReplicaMove(name, number, source, target, topic.topic.sizes[number], why)
 
     def _why(
         self,

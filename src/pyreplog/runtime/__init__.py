@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.reassignments import PartitionReassignment, ReassignmentHandle
+    from pyreplog.runtime.rebalancing import RebalancePlan, ReplicaMove
     from pyreplog.runtime.record_handling import Handling, check_handler
     from pyreplog.runtime.recovered_partitions import ElectedLeader, LostRange, RecoveredPartition
     from pyreplog.runtime.replay_notes import ReplayNotes, Target
@@ -93,6 +94,8 @@ __all__ = [
     "Placement",
     "PartitionReassignment",
     "ReassignmentHandle",
+    "RebalancePlan",
+    "ReplicaMove",
     "Partitioner",
     "PossibleLoss",
     "Producer",
@@ -176,6 +179,7 @@ __getattr__, __dir__ = lazy_door(
         ".quorum_recovery": ["PossibleLoss", "QuorumRecovery", "StoredQuorum", "recover_quorum", "stored_quorum"],
         ".reader_consumer": ["ReaderConsumer"],
         ".reassignments": ["PartitionReassignment", "ReassignmentHandle"],
+        ".rebalancing": ["RebalancePlan", "ReplicaMove"],
         ".record_handling": ["Handling", "check_handler"],
         ".replay_notes": ["ReplayNotes", "Target"],
         ".send_functions": ["Partitioner", "SendExtras", "Serializer"],

@@ -34,6 +34,7 @@ from pyreplog.runtime.key_check import KeyCheck
 from pyreplog.runtime.listed_partitions import ListedPartition, ListedState, filter_of, listed_partitions
 from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.reassignments import Reassignments
+from pyreplog.runtime.rebalancing import Rebalancing
 from pyreplog.runtime.recovered_partitions import ElectedLeader, RecoveredPartition, elected
 from pyreplog.runtime.topic_changes import TopicChanges
 from pyreplog.runtime.topic_compactor import TopicCompactor
@@ -56,7 +57,7 @@ LACK_CHECK_S: Final = 0.05
 __all__ = ["Admin"]
 
 
-class Admin(TopicChanges, Reassignments, Growth, ClientFace[Machine]):
+class Admin(TopicChanges, Rebalancing, Reassignments, Growth, ClientFace[Machine]):
     """Makes, changes and describes topics, deletes records, elects leaders. It is ``cluster.admin``."""
 
     def __init__(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from random import Random, SystemRandom
 from typing import Final, Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.controller import QuorumServer
 from pyreplog.errors import ClosedError, ConfigError, PyreplogError, RequestTimedOutError, StorageError
-from pyreplog.log import LogRoot, RecoveryListener, RecoveryOptions
+from pyreplog.log import LOG_SUFFIX, Log, LogRoot, RecoveryListener, RecoveryOptions
 from pyreplog.node import Node, NodeTraffic
 from pyreplog.ports import RESOURCES_EXHAUSTED_ERRNOS, Address, Clock, Disk, Transport
 from pyreplog.runtime.driver import DrivenMachine, Driver
@@ -213,6 +213,22 @@ class ClusterNode:
         """Return the end offset of the node's copy of a partition; 0 if it has none. REQUIRES that no machine runs."""
         hosted = None if self._node is None else self._node.find(topic_partition)
         return 0 if hosted is None else hosted.replica.log.end_offset
+
+    def _sizes(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield each partition of which the node has a copy, with the bytes of its segments. REQUIRES that no machine
+        runs."""
+        if self._node is None or self._disk is None:
+            return
+        for hosted in self._node.hosted.values():
+            log, name = hosted.log, hosted.topic_partition
+            if isinstance(log, Log):
+                yield name, log.stats().size
+            else:
+                folder = f"{self._path}/{name}"
+                stats = [
+                    self._disk.stat(f"{folder}/{one}") for one in self._disk.list(folder) if one.endswith(LOG_SUFFIX)
+                ]
+                yield name, sum(one.size for one in stats if one is not None)
 
     def _refused(self, topic: str) -> PyreplogError | None:
         """Return the error with which the node's disk refused to make a copy of some partition of ``topic``; None if it

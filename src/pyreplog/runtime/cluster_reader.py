@@ -343,6 +343,18 @@ class ReaderAdmin(Admin):
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it has no nodes")
 
+    def cordon(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it places no replicas")
+
+    uncordon = cordon
+
+    def rebalance(self, *args: object, **settings: object) -> NoReturn:
+        """Raise ReadOnlyError."""
+        raise self._cluster._refuse("it moves no replicas")
+
+    alter_replication_factor = rebalance
+
     def reassign(self, *args: object, **settings: object) -> NoReturn:
         """Raise ReadOnlyError."""
         raise self._cluster._refuse("it moves no replicas")
