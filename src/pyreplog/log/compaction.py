@@ -190,6 +190,9 @@ class LogCompactor(LogTruncator):
             for file in segment.files(closed=True):
                 self._sync_or_poison(file.sync)
         self._segments.note_synced(self.end_offset)
+        if not self._counts_flushed and self.end_offset > self.flushed_offset:
+            self.flushed_offset, self._unsynced_since_ns = self.end_offset, -1
+            self.write_mark()
 
     def record_gaps(self, dropped_tombstone: int, *, dense: bool) -> None:
         """Write down, durably, which offsets have no batch, and that only these may be missing: for a copy of a

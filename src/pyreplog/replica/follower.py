@@ -40,6 +40,8 @@ FIRST_PAUSES: Final = 16
 """The first pause is ``replica_fetch_backoff_ms`` divided by this. Each later pause is twice as
 long.
 """
+FLUSH_CHECK_NS: Final = 5_000_000_000
+"""How often an idle follower of a compacted topic looks whether its records were synced."""
 MARK_INTERVAL_NS: Final = 1_000_000
 """Shortest time between two writes of the mark while records stream in.
 
@@ -57,6 +59,7 @@ class Follower(ReplicaRole):
         "asked",
         "backoff_ns",
         "consumer_fetches",
+        "flush_check_at",
         "known_dropped",
         "leader_high_watermark",
         "leader_id",
@@ -80,6 +83,8 @@ class Follower(ReplicaRole):
         """The leader reported that its epoch is over: do not fetch until newer metadata arrives."""
         self.leader_high_watermark = 0
         self.retry_at = FAR_FUTURE_NS
+        self.flush_check_at = FAR_FUTURE_NS
+        """The time to look whether more is on stable storage than the leader was told."""
         self.backoff_ns = 0
         self.stalled = False
         """Whether the newest records could not be written to the disk."""
@@ -129,6 +134,9 @@ class Follower(ReplicaRole):
             log.high_watermark,
             log.flushed_offset if self.context.takes_gaps else -1,
         )
+        if self.context.takes_gaps and log.flushed_offset < end:
+            self.flush_check_at = self.context.now_ns + FLUSH_CHECK_NS
+            self.context.wake_by(self.flush_check_at)
         self.context.out.append(Fetch(self.leader_id, request))
 
     def may_ask(self, end: int) -> bool:
@@ -145,10 +153,16 @@ class Follower(ReplicaRole):
         """
         self._advance(now_ns, streaming=True)  # may leave the mark to the next line
         self.context.log.write_mark()
+        self._tell_flushed()
+        self.ask()
+
+    def _tell_flushed(self) -> None:
+        """Fetch again if more is on stable storage than the outstanding fetch says. By that the leader
+        counts which tombstones may be dropped."""
         asked = self.asked
         if asked is not None and self.context.takes_gaps and asked.flushed_offset < self.context.log.flushed_offset:
-            self.asked = None  # the leader counts by it which tombstones may be dropped
-        self.ask()
+            self.asked = None
+            self.ask()
 
     def tick(self, event: Tick, now_ns: int) -> None:
         """Handle the end of a pause, or of a reader's wait."""
@@ -157,7 +171,13 @@ class Follower(ReplicaRole):
         if now_ns >= self.retry_at:
             self.retry_at = FAR_FUTURE_NS
             self.ask()
-        soonest = min(self.retry_at, self.consumer_fetches.expiry_ns)
+        if now_ns >= self.flush_check_at:
+            self.flush_check_at = FAR_FUTURE_NS
+            self._tell_flushed()
+            log = self.context.log
+            if self.flush_check_at == FAR_FUTURE_NS and log.flushed_offset < log.end_offset:
+                self.flush_check_at = now_ns + FLUSH_CHECK_NS
+        soonest = min(self.retry_at, self.consumer_fetches.expiry_ns, self.flush_check_at)
         if soonest < FAR_FUTURE_NS:
             self.context.wake_by(soonest)
 

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 __all__ = ["Leader"]
 
 EPOCH_RETRY_NS: Final = 500_000_000
+FLUSH_CHECK_NS: Final = 5_000_000_000
+"""How often an idle leader of a compacted topic looks whether its records were synced."""
 
 _PASSING: Final = NO_SPACE_ERRNOS | RESOURCES_EXHAUSTED_ERRNOS
 """Disk errors after which the same call may succeed later."""
@@ -82,6 +84,7 @@ class Leader(ReplicaRole):
         "consumer_fetches",
         "delayed_appends",
         "delayed_deletes",
+        "flush_check_at",
         "follower_fetches",
         "in_sync_set",
         "record_at",
@@ -100,6 +103,8 @@ class Leader(ReplicaRole):
         self.delayed_deletes = DelayedDeletes(context)
         self.follower_fetches: DelayedFollowerFetches = DelayedFollowerFetches(self, self.in_sync_set)
         self.consumer_fetches = DelayedConsumerFetches(self)
+        self.flush_check_at = FAR_FUTURE_NS
+        """The time to look whether more of a compacted log is on stable storage."""
         self.record_at = FAR_FUTURE_NS
         """The time to retry to record the leader epoch, or to load the log."""
 
@@ -414,6 +419,10 @@ class Leader(ReplicaRole):
         context = self.context
         if not context.takes_gaps:
             return
+        log = context.log
+        if log.flushed_offset < log.end_offset and self.flush_check_at == FAR_FUTURE_NS:
+            self.flush_check_at = now_ns + FLUSH_CHECK_NS
+            context.wake_by(self.flush_check_at)
         bound = self.in_sync_set.tombstone_bound()
         if bound != context.tombstone_bound:
             context.note_tombstone_bound(bound)
@@ -528,8 +537,11 @@ class Leader(ReplicaRole):
         if now_ns >= self.record_at:
             self._record_epoch(now_ns)
             self.advance_high_watermark(now_ns)
+        if now_ns >= self.flush_check_at:
+            self.flush_check_at = FAR_FUTURE_NS
+            self.note_tombstones(now_ns)
         waiting_at = min(appends.expiry_ns, deletes.expiry_ns, consumers.expiry_ns, followers.push_at)
-        soonest = min(waiting_at, in_sync_at, self.record_at)
+        soonest = min(waiting_at, in_sync_at, self.record_at, self.flush_check_at)
         if soonest < FAR_FUTURE_NS:
             self.context.wake_by(soonest)
 

@@ -140,11 +140,6 @@ class SimFile:
             if self._generation == self._disk.generation:
                 self._disk.begin("close", self._path)
 
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closed
-
     def opened_inode(self, disk: SimDisk) -> Inode:
         """Return the content that a sync of this file syncs. Raises :class:`ClosedError` if the file is closed,
         :class:`InternalError` if it belongs to another disk."""

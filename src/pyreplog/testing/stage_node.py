@@ -121,7 +121,7 @@ class DiskHome:
     def sync(self, files: Sequence[Any], error: int = 0) -> OSError | None:
         """End a sync and return its error. A sync that fails loses everything that it covers. Files that the log has
         closed since, because it began anew, are left out."""
-        files = [file for file in files if not file.closed]
+        files = [file for file in files if not file._closed]
         if error:
             self.disk.random = _Worst(0)
         self.disk.complete(self.disk.submit_sync(files, lambda: None), error)

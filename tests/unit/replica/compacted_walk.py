@@ -107,8 +107,7 @@ class CompactedWalk(Walk):
         for actor in self.stage.machines.values():
             log = actor.log
             if isinstance(log, Log) and log.failure is None and log.high_watermark > self.end:
-                for key, value in self._records(log, self.end, log.high_watermark):
-                    self.newest[key] = value
+                self.newest.update(self._records(log, self.end, log.high_watermark))
                 self.end = log.high_watermark
 
     def _records(self, log: Log, start: int, end: int) -> list[tuple[bytes, bytes | None]]:
@@ -124,9 +123,7 @@ class CompactedWalk(Walk):
         expected = {key: value for key, value in self.newest.items() if value is not None}
         for node_id, actor in self.stage.machines.items():
             log = actor.log
-            state: dict[bytes, bytes | None] = {}
-            for key, value in self._records(log, log.start_offset, log.end_offset):
-                state[key] = value
+            state = dict(self._records(log, log.start_offset, log.end_offset))
             found = {key: value for key, value in state.items() if value is not None}
             if found != expected:
                 self.stage.broken("compaction", f"node {node_id} has {found}, committed is {expected}")

@@ -20,6 +20,7 @@ from pyreplog.wire.metadata_layouts import RECORD_LAYOUTS
 from pyreplog.wire.schemas import (
     LOCAL_TAGS,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -112,6 +113,20 @@ def test_unknown_tags_are_passed_over() -> None:
     assert decode_value(Reader(newer), CreatableTopicConfig) == CreatableTopicConfig("t", "v")
     with pytest.raises(RemoteProtocolError, match="tag 5 follows tag 9"):
         decode_value(Reader(plain_bytes[:-1] + bytes([2, 9, 0, 5, 0])), CreatableTopicConfig)
+
+
+def test_what_a_fetch_says_of_tombstones_is_tagged() -> None:
+    """Golden bytes: fields that Kafka does not have, left out where they say nothing."""
+    plain_bytes = encoded(PartitionData(0))
+    told = encoded(PartitionData(0, tombstone_bound=258, dropped_tombstone=5))
+    assert plain_bytes[-1] == 0
+    tags = "02 cc4e 08 0000000000000102 cd4e 08 0000000000000005"
+    assert told == plain_bytes[:-1] + bytes.fromhex(tags)
+    asked = encoded(FetchPartition(0, 1, 2))
+    assert asked[-1] == 0
+    assert encoded(FetchPartition(0, 1, 2, flushed_offset=7)) == asked[:-1] + bytes.fromhex(
+        "01 ce4e 08 0000000000000007"
+    )
 
 
 def test_local_tags_are_listed() -> None:
