@@ -4,6 +4,7 @@ unharmed."""
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -67,8 +68,22 @@ def test_caught_by_seeds(parts: dict[str, Any]) -> None:
 def test_the_real_thing_is_well() -> None:
     """Under those seeds no invariant breaks, and passes, faults and replicas meet as they should."""
     seen: dict[str, int] = {}
-    for seed in range(4):
+    for seed in range(3):
         world = World(seed, OPTIONS)
+        world.run()
+        for what, times in world.seen.items():
+            seen[what] = seen.get(what, 0) + times
+    assert not [what for what in EVERY_MOMENT if what not in seen]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("group", range(4))
+def test_soak(group: int) -> None:
+    """Six hundred clusters as a seed draws them, each with compacted topics; together they meet every moment."""
+    seen: dict[str, int] = {}
+    for seed in range(20_000 + group, 20_600, 4):
+        world = World(seed, WorldOptions.drawn(Random(seed), compacted=True))
         world.run()
         for what, times in world.seen.items():
             seen[what] = seen.get(what, 0) + times

@@ -33,6 +33,8 @@ SIGHTINGS = (
     "an append that is ok",
     "an append that is refused",
     "an append that is unknown",
+    "a whole pass",
+    "a swap of a leader",
 )
 FAULTS = (
     "kill",
@@ -64,7 +66,7 @@ HITS = [
 DRAWN = [
     *(("nodes", number) for number in range(3, 9)),
     *(("voters", number) for number in (1, 3, 5)),
-    *((what, is_so) for what in ("apart", "old nodes", "wrong clocks") for is_so in (False, True)),
+    *((what, is_so) for what in ("apart", "old nodes", "wrong clocks", "compacted") for is_so in (False, True)),
 ]
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
@@ -84,6 +86,7 @@ def test_seeds(group: int, request: pytest.FixtureRequest, record_property: Call
         options = world.options
         drawn |= {("nodes", options.nodes), ("voters", options.voters), ("apart", options.apart)}
         drawn |= {("old nodes", options.old_nodes > 0), ("wrong clocks", options.clock_error_ppm > 0)}
+        drawn.add(("compacted", any(topic.compacts for topic in options.topics)))
         assert world.turns >= EVENTS_MIN, f"seed {seed} has {world.turns} events"
     seconds = time.process_time() - begun
     record_property("simulation", totals.text(seconds))
