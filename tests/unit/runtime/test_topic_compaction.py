@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -17,6 +18,7 @@ from pyreplog.config import LogConfig
 from pyreplog.log import CleanedSegment, Cleaner
 from pyreplog.runtime import topic_compactor
 from pyreplog.system import SystemDisk
+from pyreplog.testing import BreakableCluster
 from pyreplog.verify import Level, verify
 
 COMPACT: Final = {"cleanup.policy": "compact", "segment.bytes": "4096", "file.delete.delay.ms": "0", "durability": "os"}
@@ -546,3 +548,57 @@ def test_a_result_is_a_table_for_people() -> None:
         "        0    12             0     0           0        0",
         "partition 1 on node 2 was not compacted: the node is down",
     ]
+
+
+def test_disks_of_tests_are_used_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    """A pass on them does not run beside the nodes."""
+    with BreakableCluster(tmp_path / "data", nodes=3) as cluster:
+        assert not cluster._compactor._is_apart
+        cluster.admin.create_topic("t", config=COMPACT)
+        fill(cluster, 100)
+        assert [one.records_kept for one in cluster.admin.compact("t").partitions[0].values()] == [KEYS] * 3
+        assert newest(cluster) == expected(100)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_nodes_end_at_random_while_passes_run(tmp_path: Path, seed: int) -> None:
+    """Nothing acknowledged is lost, deleted keys stay deleted, and every folder is sound."""
+    random = Random(seed)
+    known: dict[bytes | None, bytes | None] = {}
+    stop = threading.Event()
+
+    def produce() -> None:
+        number = 0
+        while not stop.is_set():
+            sent = []
+            for _ in range(200):
+                number += 1
+                key, value = b"k%d" % random.randrange(100), None if random.random() < 0.1 else b"%d" % number
+                sent.append((key, value, producer.send("t", value, key=key)))
+            for key, value, ack in sent:
+                ack.result(60)
+                known[key] = value
+
+    def compact() -> None:
+        while not stop.is_set():
+            cluster.admin.compact("t")
+
+    config = {**COMPACT, "delete.retention.ms": "0", "min.cleanable.dirty.ratio": "0.1"}
+    with Cluster(tmp_path / "data") as cluster, cluster.producer() as producer:
+        cluster.admin.create_topic("t", partitions=3, config=config)
+        threads = [threading.Thread(target=work) for work in (produce, compact)]
+        for thread in threads:
+            thread.start()
+        for _ in range(15):
+            node = cluster.node(random.randint(1, 3))
+            node.kill() if random.random() < 0.5 else node.stop()
+            stop.wait(random.random() / 2)
+            node.restart()
+            stop.wait(random.random())
+        stop.set()
+        for thread in threads:
+            thread.join()
+        found = newest(cluster)
+        assert {key: found.get(key) for key in known} == known
+    assert findings(tmp_path / "data") == []
