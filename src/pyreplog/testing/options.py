@@ -16,7 +16,7 @@ __all__ = ["FaultRates", "TopicOptions", "WorldOptions", "differing"]
 
 
 COMPACTED_SHARE: Final = 0.12
-"""The share of the drawn worlds that have compacted topics."""
+"""The share of the drawn worlds without old nodes that have compacted topics."""
 _CHANGES: Final = ("min_isr", "grow", "passing_topic")
 
 
