@@ -117,7 +117,7 @@ class Growth:
             more = f" and {len(large) - 1} more topics" if len(large) > 1 else ""
             raise ConfigError(
                 f"topic {name!r}{more} has {factor} replicas, and fewer nodes would stay: give it fewer replicas first,"
-                f" with reassign({{TopicPartition({name!r}, 0): [...]}}), or keep the node"
+                f" with alter_replication_factor({name!r}, {factor - 1}), or keep the node"
             )
 
     def _cordon(self, number: int) -> None:

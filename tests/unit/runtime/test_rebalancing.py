@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyreplog import Cluster, ConfigError, InvalidTopicError, TopicPartition, UnknownTopicError, aio
+from pyreplog.errors import InvalidReplicaAssignmentError
 
 
 def loads(cluster: Cluster, *topics: str) -> Counter[int]:
@@ -59,6 +60,8 @@ def test_new_nodes_get_their_share(tmp_path: Path) -> None:
         fill(cluster, "t", 6)
         cluster.admin.add_nodes([3, 4])
         cluster.admin.cordon(4)
+        with pytest.raises(InvalidReplicaAssignmentError, match="node 4 is cordoned"):
+            cluster.admin.reassign({TopicPartition("t", 0): [1, 4]})
         plan = cluster.admin.rebalance(dry_run=True)
         assert loads(cluster, "t") == {1: 6, 2: 6}
         assert len(plan.moves) == plan.minimum == 4
