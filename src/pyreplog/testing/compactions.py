@@ -142,12 +142,11 @@ class Compactions:
             self.compact(machine, hosted, closes=True, at_once=True)
 
     def _due_tombstone(self) -> str:
-        """Return a tombstone that the next pass may drop; empty if there is none. An ``os`` copy may not count as
-        durable before the next checkpoint of its recovery point."""
-        checks_soon = self.world.options.config.recovery_point_checkpoint_interval_ms <= SOON_MS
+        """Return a tombstone that the next pass may drop; empty if there is none. The leader of an ``os`` topic may
+        learn late that a copy is durable."""
         for machine, hosted in self.copies():
             log, now_ms = hosted.replica.load_log(), machine.clock.wall_ms()
-            is_known = checks_soon or log.durability == "sync"
+            is_known = log.durability == "sync"
             for batch in batches_of(log, log.start_offset, log.cleaned_end if is_known else log.droppable_end):
                 horizon_ms = batch.delete_horizon_ms
                 for record in () if horizon_ms is None or horizon_ms > now_ms else records_of(batch):
