@@ -185,14 +185,14 @@ def test_n4_a_replica_that_went_is_never_eligible_again() -> None:
     assert setup[key].leader == 3
 
 
-@pytest.mark.parametrize("readded", [(1, 2, 3), (2, 1, 3)])
-def test_f40_v34_a_replica_that_went_and_came_back_begins_a_new_epoch(readded: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("came_back", [(1, 2, 3), (2, 1, 3)])
+def test_f40_v34_a_replica_that_went_and_came_back_begins_a_new_epoch(came_back: tuple[int, ...]) -> None:
     """F40, V34: what the leader knew of the old copy was known in an earlier epoch, also for a node that hears of
     both changes at once."""
     setup, key = made()
     before = setup[key]
     assert reassign(setup, 1, 3) == 0
-    assert reassign(setup, *readded) == 0
+    assert reassign(setup, *came_back) == 0
     assert setup[key].leader_epoch > before.leader_epoch
     assert 2 not in setup[key].isr
 
