@@ -68,7 +68,7 @@ def test_caught_by_seeds(parts: dict[str, Any]) -> None:
 def test_the_real_thing_is_well() -> None:
     """Under those seeds no invariant breaks, and passes, faults and replicas meet as they should."""
     seen: dict[str, int] = {}
-    for seed in range(3):
+    for seed in range(10):
         world = World(seed, OPTIONS)
         world.run()
         for what, times in world.seen.items():
