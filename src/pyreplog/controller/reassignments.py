@@ -150,7 +150,7 @@ def _check_target(image: MetadataImage, before: PartitionImage, target: tuple[in
         known = ", ".join(map(str, sorted(image.brokers)))
         text = f"there is no node {unknown[0]}; the nodes are {known}"
     elif shut := [one for one in target if one in image.cordoned and one not in before.replicas]:
-        text = f"node {shut[0]} is cordoned: it gets no new replicas until uncordon([{shut[0]}])"
+        text = f"node {shut[0]} is cordoned: it gets no new replicas until uncordon({shut[0]})"
     elif cordoned := [one for one in target if one in image.cordoned and one not in before.replicas]:
         text = f"node {cordoned[0]} is cordoned and gets no new replicas: uncordon it, or name another node"
     elif not may_grow and len(target) != before.factor:

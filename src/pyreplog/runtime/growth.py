@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyreplog.client import added_voter, altered_configs, unregistered_broker
+from pyreplog.client import added_voter, unregistered_broker
 from pyreplog.config import check_seconds, whole
-from pyreplog.controller import ALL_DIRECTORIES, CORDONED, drained, too_large_topics
+from pyreplog.controller import drained, too_large_topics
 from pyreplog.errors import ConfigError
 from pyreplog.runtime.cluster_node import ClusterNode
 from pyreplog.runtime.descriptions import ClusterDescription
@@ -17,7 +17,6 @@ from pyreplog.runtime.node_group import NodeGroup
 from pyreplog.runtime.node_racks import checked_racks
 from pyreplog.runtime.reassignments import ReassignmentHandle
 from pyreplog.values import TopicPartition
-from pyreplog.wire import RESOURCE_BROKER
 
 if TYPE_CHECKING:
     from pyreplog.client import Admin as Machine
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Growth"]
 
+NAMED_MAX: Final = 5
+"""The topics that an error names."""
 FENCED_S: Final = 30.0
 """How long the controller may take to fence a node that stopped. It takes milliseconds."""
 
@@ -38,6 +39,7 @@ class Growth:
     if TYPE_CHECKING:
 
         def describe_cluster(self) -> ClusterDescription: ...
+        def cordon(self, node_id: int) -> None: ...
         def reassign(
             self, replicas: Mapping[TopicPartition, Sequence[int]], *, wait: bool = True, timeout: float | None = None
         ) -> ReassignmentHandle: ...
@@ -83,7 +85,8 @@ class Growth:
         numbers = self._checked_leaving(node_ids)
         self._check_room(numbers)
         for number in numbers:
-            self._cordon(number)
+            if self._nodes.of(number)._is_broker:
+                self.cordon(number)
         self._drain(numbers, timeout)
         self._move_votes(numbers)
         for number in numbers:
@@ -113,17 +116,13 @@ class Growth:
         """Raise ConfigError if a topic has more replicas than nodes that stay."""
         large = self._driver.run_exclusively(lambda: too_large_topics(self._nodes.controller.image, numbers))
         if large:
-            name, factor = next(iter(large.items()))
-            more = f" and {len(large) - 1} more topics" if len(large) > 1 else ""
+            named = ", ".join(f"{name!r} ({factor})" for name, factor in sorted(large.items())[:NAMED_MAX])
+            more = f" and {len(large) - NAMED_MAX} more" if len(large) > NAMED_MAX else ""
+            room = len(self._nodes.brokers) - len(set(numbers) & {node.node_id for node in self._nodes.brokers})
             raise ConfigError(
-                f"topic {name!r}{more} has {factor} replicas, and fewer nodes would stay: give it fewer replicas first,"
-                f" with alter_replication_factor({name!r}, {factor - 1}), or keep the node"
+                f"{room} nodes would stay, and these topics have more replicas: {named}{more}; give them fewer first,"
+                f" with alter_replication_factor({next(iter(sorted(large)))!r}, {room})"
             )
-
-    def _cordon(self, number: int) -> None:
-        if self._driver.run_exclusively(lambda: number in self._nodes.controller.image.brokers):
-            change = altered_configs(RESOURCE_BROKER, str(number), {CORDONED: ALL_DIRECTORIES})
-            self._answer(lambda machine: machine.change(change))
 
     def _drain(self, numbers: Sequence[int], timeout: float | None) -> None:
         """Move the replicas of the nodes to others. A topic that is made meanwhile may need another round."""
