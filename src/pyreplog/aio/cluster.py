@@ -444,6 +444,11 @@ class ClusterNode:
         return self._node.failure
 
     @property
+    def removed(self) -> bool:
+        """Whether the node left the cluster."""
+        return self._node.removed
+
+    @property
     def ready(self) -> bool:
         """Whether the controller lets the node serve."""
         return self._node.ready

@@ -27,7 +27,7 @@ from pyreplog.ports import Disk
 from pyreplog.runtime.folder_opening import check_alone, folder_of
 from pyreplog.system import anchored
 
-__all__ = ["NodeFolders", "NodesAsked"]
+__all__ = ["NodeFolders", "NodesAsked", "left_nodes"]
 
 NODES_MAX: Final = 100
 REMOVED_SUFFIX: Final = ".removed"
@@ -81,7 +81,7 @@ class NodeFolders:
             raise self.too_few(known)
         self._given = given
         #: The nodes that left the cluster: their numbers are free.
-        self.removed = {number for number in {*range(1, asked + 1), *_left(names)} if self._has_left(number)}
+        self.removed = {number for number in {*range(1, asked + 1), *left_nodes(names)} if self._has_left(number)}
 
     def too_few(self, known: int) -> ConfigError:
         """Return the error for fewer nodes than the ``known`` ones of the cluster."""
@@ -261,7 +261,7 @@ def _names(disk: Disk, path: str, *, is_known: bool) -> Sequence[str]:
     return names
 
 
-def _left(names: Sequence[str]) -> Iterator[int]:
+def left_nodes(names: Sequence[str]) -> Iterator[int]:
     """Iterate over the numbers of the nodes whose folders have the name of a node that left."""
     for name in names:
         found = _LEFT.fullmatch(name)

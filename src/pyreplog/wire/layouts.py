@@ -236,7 +236,7 @@ LAYOUTS: Final = {
     "AlterConfigsResourceResponse": ("error_code:int16 error_message:?string resource_type:int8 resource_name:string"),
     # ElectLeaders
     "ElectLeadersRequest": (
-        "election_type:int8 topic_partitions:?[ElectLeadersTopic] timeout_ms:int32 dry_run:bool@10060"
+        "election_type:int8 topic_partitions:?[ElectLeadersTopic] timeout_ms:int32 dry_run:bool@10063"
     ),
     "ElectLeadersTopic": "topic:string partitions:[int32]",
     "ElectLeadersResponse": "throttle_time_ms:int32 error_code:int16 replica_election_results:[ElectLeadersResult]",
@@ -323,7 +323,7 @@ LAYOUTS: Final = {
         "error_code:int16 partition_index:int32 leader_id:int32 leader_epoch:int32 replica_nodes:[int32] "
         "isr_nodes:[int32] eligible_leader_replicas:?[int32] last_known_elr:?[int32] offline_replicas:[int32]"
         " partition_epoch:int32@10052 out_of_sync:[OutOfSyncReplica]@10053 min_isr:int32@10055"
-        " adding:[int32]@10061 removing:[int32]@10062"
+        " adding:[int32]@10064 removing:[int32]@10065"
     ),
     "OutOfSyncReplica": "replica_id:int32 reason:int8 lag:int64 since_ms:int64 estimate_ms:int64",
     # The metadata quorum: Vote, BeginQuorumEpoch, EndQuorumEpoch

@@ -19,12 +19,13 @@ from pyreplog.log import CONTROLLER_NAME, Log, LogRoot, find_logs, frame_control
 from pyreplog.log.controller_file import controller_body
 from pyreplog.log.identity import format_topic_id, id_for_name
 from pyreplog.log.layout import check_topic, directory_name, parse_base_offset, parse_directory_name, segment_name
-from pyreplog.log.root_discovery import may_be_partition
+from pyreplog.log.root_discovery import is_removed_node, may_be_partition
 from pyreplog.log.snapshot import format_state, parse_number, parse_state
 from pyreplog.log.summary import Summary, checked, decode_body, decode_key, due_ms, encode_body, encode_key
 from pyreplog.readers.layout import OFFSETS_PREFIX, offsets_file_name, reader_name_of
 from pyreplog.record import RecordBatch, control_records, split
 from pyreplog.repair import PartitionPlan, apply_repair, plan_repair
+from pyreplog.runtime.node_folders import left_nodes
 from pyreplog.spark.offsets import parse_offsets, parse_timestamp, parse_timestamps
 from pyreplog.spark.progress import StreamProgress
 from pyreplog.spool.applied import Applied
@@ -35,6 +36,7 @@ from pyreplog.spool.staged import StagedFile, parse_footer
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from pyreplog.verify import Level, could_be_ours, look_around, verify
+from pyreplog.verify.logs import has_left
 from pyreplog.verify.spool import applied as applied_of
 from pyreplog.verify.states import Unreadable, identity, partition_of, taken_for
 from pyreplog.wire import Conversation, MetadataRequest, MetadataResponse, Request, Response
@@ -117,6 +119,8 @@ def _names() -> list[bytes]:
         "-5",
         "9223372036854775807",
         "t-007",
+        "node-3.removed",
+        "node-12.removed-2",
     ]
     return [text.encode() for text in texts]
 
@@ -131,6 +135,8 @@ def _run_names(data: bytes) -> object:
         parse_name(name),
         partition_of(name),
     )
+    assert is_removed_node(name) == has_left(name)
+    assert all(0 <= number < 1000 and is_removed_node(name) for number in left_nodes([name]))
     # What one of both takes for a live partition is one for the other, too.
     assert folder is None or folder.kind or said == tuple(folder.topic_partition)
     plain = taken_for(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from contextlib import suppress
 from io import BytesIO
 from random import Random
 from typing import Any, Final, cast
@@ -47,7 +48,7 @@ from pyreplog.record.compression import decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
 from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Broken, node_list, resume, small_file, states, walk
-from pyreplog.verify.gaps import recorded_gaps
+from pyreplog.verify.gaps import dropped_tombstone, recorded_gaps
 from pyreplog.verify.readers import ReaderEntry, reader_file
 from pyreplog.verify.states import Unreadable
 from pyreplog.wire.binary import Reader, Writer
@@ -360,6 +361,9 @@ def _run_gaps(data: bytes) -> int:
     bounds = list(ours.bounds)
     assert dict(zip(bounds[::2], bounds[1::2], strict=True)) == theirs
     assert bounds == sorted(set(bounds))
+    with suppress(states.Unreadable):
+        recorded_gaps(data, 0)  # whole
+        assert dropped_tombstone(data) == ours.dropped_tombstone
     for start, end in list(theirs.items())[:20]:
         assert ours.behind(start) == end == ours.behind(end - 1)
         assert ours.behind(end) == end

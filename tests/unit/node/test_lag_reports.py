@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from pyreplog.config import NodeConfig
 from pyreplog.node import lag_reports
-from pyreplog.node.hosting import ClusterView, HostedPartition
+from pyreplog.node.hosting import ClusterView
 from pyreplog.node.lag_reports import LagReports
 from pyreplog.replica import BrokerStatus, Progress
 from pyreplog.wire import LagReason, ReplicaLag
@@ -48,8 +49,9 @@ class Stage:
         """Lead one more partition."""
         leader = FakeLeader(2, 3)
         leader.followers[1].committed = True
-        hosted = HostedPartition((TOPIC, partition), cast("Any", None), cast("Any", leader))
-        self.view.under_replicated[TOPIC, partition] = hosted
+        # A compiled HostedPartition takes no other replica than a real one.
+        hosted = SimpleNamespace(key=(TOPIC, partition), topic_id=TOPIC, partition=partition, replica=leader)
+        self.view.under_replicated[TOPIC, partition] = cast("Any", hosted)
         return leader
 
     @property

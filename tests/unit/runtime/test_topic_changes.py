@@ -65,7 +65,9 @@ def test_create_topics_may_be_repeated(cluster: Cluster) -> None:
     assert again["b"] == first["b"]
 
 
-@pytest.mark.parametrize("topics", ["a", None, [1], [{"id": "a"}], [("a", 1, 1, None, 1)], ["a", "a"], NewTopic("a")])
+@pytest.mark.parametrize(
+    "topics", ["a", None, [1], [{"id": "a"}], [("a", 1, 1, None, "striped", 1)], ["a", "a"], NewTopic("a")]
+)
 def test_create_topics_refuses_what_is_no_list_of_topics(cluster: Cluster, topics: object) -> None:
     """At once, and nothing is made."""
     with pytest.raises((ConfigError, TypeError)):

@@ -45,7 +45,7 @@ CASES: list[tuple[Any, str]] = [
     (DescribeTopicPartitionsRequest(["t"], state=PartitionFilter.OFFLINE), "0202740000" + "0007d0ff" + "01c34e0104"),
     (
         ElectLeadersRequest(1, [ElectLeadersTopic("t", [0])], dry_run=True),
-        "01020274020000000000" + "0000ea60" + "01cc4e0101",
+        "01020274020000000000" + "0000ea60" + "01cf4e0101",
     ),
     (
         ElectLeadersPartitionResult(
