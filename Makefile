@@ -18,7 +18,7 @@ PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
 
-.PHONY: help pure dist demo pipeline test test-spark check sanitize soak soak-power bench bench-kafka docs clean lint layers types stubs cython spelling kernels
+.PHONY: help pure dist demo pipeline test test-spark wheel check sanitize soak soak-power bench bench-kafka docs clean lint layers types stubs cython spelling kernels
 help:
 	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars; then the pipeline"
 	@echo "make pipeline  a Spark stream over the cluster, killed in the middle of a commit: every row exactly once, and a page of the run"
@@ -83,6 +83,10 @@ pipeline: $(CORE) $(call group,demo)
 
 test: $(CORE) $(call group,test) $(call group,lint)
 	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+# What users install: built, and tried in a fresh environment.
+wheel: $(CORE) $(call group,test) $(call group,lint)
+	$(PY) -m pytest -m wheel tests/house/test_wheel.py $(PYTEST)
 
 # Other versions of PySpark, each a download of 455 MB, kept in build/; then the installed one.
 SPARKS ?= 4.0 4.1 4.2

@@ -93,15 +93,16 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Soaks run only where ``-m`` names them. Files with slow tests begin, then those with Spark: what ends a run
-    should be short."""
+    """Soaks, and tests of a built wheel, run only where ``-m`` names them. Files with slow tests begin, then those
+    with Spark: what ends a run should be short."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     spark = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: (item.path not in slow, item.path not in spark))
-    if "soak" not in config.option.markexpr:
-        soaks = [item for item in items if item.get_closest_marker("soak")]
-        config.hook.pytest_deselected(items=soaks)
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    for kind in ("soak", "wheel"):
+        if kind not in config.option.markexpr:
+            others = [item for item in items if item.get_closest_marker(kind)]
+            config.hook.pytest_deselected(items=others)
+            items[:] = [item for item in items if not item.get_closest_marker(kind)]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

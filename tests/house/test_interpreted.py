@@ -38,13 +38,13 @@ sys.exit(code)
 @pytest.mark.parametrize(
     "paths",
     [
-        ("tests/unit/replica", "tests/unit/runtime/test_interrupts.py"),
-        pytest.param(("tests/unit/node",), marks=pytest.mark.soak),
+        ("tests/unit/runtime/test_interrupts.py",),
+        pytest.param(("tests/unit/node", "tests/unit/replica"), marks=pytest.mark.soak),
     ],
-    ids=["replica", "node"],
+    ids=["interrupts", "replicas"],
 )
 def test_the_sources_pass_as_they_are(paths: tuple[str, ...]) -> None:
-    """Replica, and Ctrl-C at every line of the driver, without what was compiled; in a long run the node, too."""
+    """Ctrl-C at every line of the driver, without what was compiled; in a long run node and replica, too."""
     if not [*PACKAGE.parent.glob("pyreplog__mypyc*.so")]:
         pytest.skip("nothing of Python is compiled here: all tests run the sources")
     done = subprocess.run(

@@ -16,7 +16,7 @@ import pytest
 
 from tests.house.sources import PACKAGE, ROOT, compiled_modules
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.wheel, pytest.mark.timeout(600)]
 
 SOURCES = (".pyx", ".pxd", ".c", ".h", ".cpp")
 

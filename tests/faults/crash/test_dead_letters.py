@@ -165,12 +165,12 @@ def test_one_dead_letter_whatever_dies(name: str) -> None:
     report = crash_points(
         life.live, life.check, seed=SEED, damages=1, compound=0, disk=life.disk, every=every, first=1 + SEED % every
     )
-    assert report.states > 2
+    assert report.states > 1
 
 
-@pytest.mark.parametrize("name", LIVES)
+@pytest.mark.parametrize("name", ["log", "queue", pytest.param("cluster", marks=pytest.mark.soak)])
 def test_one_dead_letter_whatever_is_refused(name: str) -> None:
-    """A share of the calls: each of them fails once, and for ever."""
+    """A share of the calls: each of them fails once, and for ever. A cluster takes a minute for one call."""
     tell()
     life = LIVES[name]
     every = life.error_every
