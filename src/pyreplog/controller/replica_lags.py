@@ -87,7 +87,7 @@ class ReplicaLags:
             if since_ns is None and session is not None:
                 since_ns = session.contact_ns
         elif self._reports.is_damaged(key, broker) or (
-            # A copy that was given up and moves again is one that is fetched anew.
+            # A replica that has no copy but fetches is copying the records from the leader.
             self._reports.end(member, key) == MISSING and reason not in (LagReason.SLOW, LagReason.CATCHING_UP)
         ):
             reason = LagReason.DAMAGED

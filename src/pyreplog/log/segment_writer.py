@@ -392,7 +392,7 @@ class SegmentWriter(SegmentReader):
         self._gaps = gaps
 
     def refresh_gaps(self) -> bool:
-        """Return False: what is in memory is what the file has."""
+        """Return False, because the gaps in memory always equal those in the file."""
         return False
 
     def _settle_tail(self, wall_ms: int) -> None:

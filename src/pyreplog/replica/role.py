@@ -177,7 +177,8 @@ class ReplicaRole:
         )
 
     def follower_data(self, records: LogSlice | None) -> PartitionData:
-        """Return an answer for a follower: of a compacted topic, with what it needs to know of tombstones."""
+        """Return an answer for a follower. In a compacted topic it has the bound of tombstones and the highest dropped
+        one."""
         data, context = self.data(records), self.context
         if context.takes_gaps:
             data.tombstone_bound = context.tombstone_bound

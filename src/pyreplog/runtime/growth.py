@@ -125,7 +125,7 @@ class Growth:
             )
 
     def _drain(self, numbers: Sequence[int], timeout: float | None) -> None:
-        """Move the replicas of the nodes to others. A topic that is made meanwhile may need another round."""
+        """Move the replicas of the nodes to others. Repeat it for topics that are created during the moves."""
         while True:
             moves = self._driver.run_exclusively(lambda: drained(self._nodes.controller.image, numbers))
             if not moves:
