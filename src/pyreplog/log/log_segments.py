@@ -10,6 +10,7 @@ from pyreplog.log.layout import INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.scan import scan_segment
 from pyreplog.log.segment_writer import SegmentWriter
 from pyreplog.log.segments import Segments
+from pyreplog.ports import NO_DESCRIPTORS_ERRNOS
 
 
 class LogSegments(Segments[SegmentWriter]):
@@ -141,10 +142,11 @@ class LogSegments(Segments[SegmentWriter]):
                 # Otherwise a removed segment could come back after power loss, behind later
                 # batches.
                 disk.sync_directory(gone[0].directory)
-            except StorageError:
-                # A second sync of the folder would be believed. Leave files that the next opening
-                # finds and removes.
-                for segment in gone:
+            except StorageError as error:
+                # After a failed sync a second one would be believed: leave files that the next opening
+                # finds and removes. A sync without a descriptor never started, so the next one makes
+                # the removals durable; empty files would then look like records that were lost.
+                for segment in gone if error.errno not in NO_DESCRIPTORS_ERRNOS else ():
                     with suppress(StorageError):
                         disk.create(segment.path).close()
                 raise

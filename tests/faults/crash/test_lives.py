@@ -16,7 +16,7 @@ import pytest
 
 from pyreplog.testing.crash import CrashReport, crash_points, error_points
 from pyreplog.testing.disk import SimDisk
-from tests.faults.crash.lives import DURABILITY, LIVES, Fact, Workload, check, crowd, cycles, replaced, retained
+from tests.faults.crash.lives import DURABILITY, LIVES, Fact, Workload, check, crowd, cycles, os_log, replaced, retained
 from tests.seed import SEED, tell
 
 SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 4)
@@ -93,6 +93,11 @@ def test_no_refusal_breaks_a_promise(life: Workload) -> None:
     every = EVERY.get(life, 20)
     report = errors(life, SEED, every=every, first=1 + SEED % every)
     assert report.errors > 30
+
+
+def test_a_truncation_that_has_no_descriptor_for_its_sync_loses_nothing() -> None:
+    """The segments behind it stay removed. Empty ones in their place would make the log look like a damaged one."""
+    assert errors(os_log, 15494218, every=20, first=19).errors > 30
 
 
 @pytest.mark.soak
