@@ -141,7 +141,7 @@ def read_topic_id(disk: Disk, directory: str) -> str | None:
     content = read_whole(disk, path)
     if content is None:
         return None
-    # Bytes end a line only at CR and LF, as in Java; text would also end one at a control character.
+    # Bytes end a line only at CR and LF, as in Java; text also ends one at a control character.
     lines = [line.decode("utf-8", "replace") for line in content.splitlines()]
     if len(lines) < 2:
         raise CorruptError("expected a version and a topic id", file=path)

@@ -143,9 +143,9 @@ class LogSegments(Segments[SegmentWriter]):
                 # batches.
                 disk.sync_directory(gone[0].directory)
             except StorageError as error:
-                # After a failed sync a second one would be believed: leave files that the next opening
-                # finds and removes. A sync without a descriptor never started, so the next one makes
-                # the removals durable; empty files would then look like records that were lost.
+                # After a failed sync a second one would be believed: leave files that the next
+                # opening finds and removes. A sync without a descriptor never started, so the
+                # next one makes the removals durable; empty files would look like lost records.
                 for segment in gone if error.errno not in NO_DESCRIPTORS_ERRNOS else ():
                     with suppress(StorageError):
                         disk.create(segment.path).close()
